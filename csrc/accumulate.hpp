@@ -1,0 +1,23 @@
+// One pass over memory that finds the entries worth a look, with or without adding grad and residual on the way.
+#pragma once
+
+#include <cstdint>
+
+namespace spardl {
+
+struct Found {
+    std::int64_t count = 0;  // entries at or above the floor, stored or not
+    std::int64_t bad = -1;   // lowest index whose sum is not finite
+};
+
+// Elements lo..hi of one block. At most `room` candidates are stored; all are counted.
+template <class T, class I>
+Found accumulate_range(const T* grad, const T* residual, T* out, std::int64_t lo, std::int64_t hi, T floor, I* indices,
+                       T* values, std::int64_t room);
+
+// The same search in an array that is there already.
+template <class T, class I>
+Found collect_range(const T* dense, std::int64_t size, std::int64_t base, T floor, I* indices, T* values,
+                    std::int64_t room);
+
+}  // namespace spardl

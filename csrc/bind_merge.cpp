@@ -1,0 +1,89 @@
+#include "arrays.hpp"
+#include "merge.hpp"
+
+namespace spardl {
+namespace {
+
+template <class T, class I>
+py::tuple add_two(const Array<I>& indices_a, const Array<T>& values_a, const Array<I>& indices_b,
+                  const Array<T>& values_b) {
+    const auto a = view(indices_a, values_a), b = view(indices_b, values_b);
+    Array<I> indices = fresh<I>(a.size + b.size);
+    Array<T> values = fresh<T>(a.size + b.size);
+    std::int64_t n;
+    {
+        I* index = indices.mutable_data();
+        T* value = values.mutable_data();
+        const py::gil_scoped_release unlocked;
+        n = merge(Sum<T, I>{a, b}, index, value);
+    }
+    return py::make_tuple(first(indices, n), first(values, n));
+}
+
+template <class T, class I>
+py::tuple overlay_add(const Array<I>& over_indices, const Array<T>& over_values, const Array<T>& dense,
+                      const Array<I>& indices, const Array<T>& values) {
+    const auto over = view(over_indices, over_values), b = view(indices, values);
+    Array<I> out_indices = fresh<I>(over.size + b.size);
+    Array<T> out_values = fresh<T>(over.size + b.size);
+    const T* data = dense.data();
+    std::int64_t n;
+    {
+        I* index = out_indices.mutable_data();
+        T* value = out_values.mutable_data();
+        const py::gil_scoped_release unlocked;
+        n = merge(Overlay<T, I>{over, b, data}, index, value);
+    }
+    return py::make_tuple(first(out_indices, n), first(out_values, n));
+}
+
+template <class T, class I>
+void scatter_add(Array<T>& dense, const Array<I>& indices, const Array<T>& values) {
+    const auto b = view(indices, values);
+    T* data = dense.mutable_data();
+    const py::gil_scoped_release unlocked;
+    for (std::int64_t j = 0; j < b.size; ++j) {
+        prefetch_ahead(data, b.indices, j, b.size);
+        data[b.indices[j]] += b.values[j];
+    }
+}
+
+template <class T, class I>
+void overwrite_where(Array<T>& dense, const Array<I>& wanted, const Array<I>& indices, const Array<T>& values) {
+    const auto b = view(indices, values);
+    T* data = dense.mutable_data();
+    const I* want = wanted.data();
+    const std::int64_t size = wanted.size();
+    const py::gil_scoped_release unlocked;
+    for_each_wanted(want, size, b, [&](std::int64_t j) { data[b.indices[j]] = b.values[j]; });
+}
+
+template <class T, class I>
+void add_where(Array<T>& dense, const Array<I>& wanted, const Array<I>& indices, const Array<T>& values) {
+    const auto b = view(indices, values);
+    T* data = dense.mutable_data();
+    const I* want = wanted.data();
+    const std::int64_t size = wanted.size();
+    const py::gil_scoped_release unlocked;
+    for_each_wanted(want, size, b, [&](std::int64_t j) { data[b.indices[j]] += b.values[j]; });
+}
+
+}  // namespace
+
+void register_merge(py::module_& m) {
+#define SPARDL_DEFINE(T, I)                                                                                       \
+    m.def("add", &add_two<T, I>, py::arg("indices_a").noconvert(), py::arg("values_a").noconvert(),               \
+          py::arg("indices_b").noconvert(), py::arg("values_b").noconvert());                                     \
+    m.def("overlay", &overlay_add<T, I>, py::arg("over_indices").noconvert(), py::arg("over_values").noconvert(), \
+          py::arg("dense").noconvert(), py::arg("indices").noconvert(), py::arg("values").noconvert());           \
+    m.def("scatter_add", &scatter_add<T, I>, py::arg("dense").noconvert(), py::arg("indices").noconvert(),        \
+          py::arg("values").noconvert());                                                                         \
+    m.def("overwrite_where", &overwrite_where<T, I>, py::arg("dense").noconvert(), py::arg("wanted").noconvert(), \
+          py::arg("indices").noconvert(), py::arg("values").noconvert());                                         \
+    m.def("add_where", &add_where<T, I>, py::arg("dense").noconvert(), py::arg("wanted").noconvert(),             \
+          py::arg("indices").noconvert(), py::arg("values").noconvert());
+    SPARDL_FOR_VALUE_AND_INDEX(SPARDL_DEFINE)
+#undef SPARDL_DEFINE
+}
+
+}  // namespace spardl

@@ -1,0 +1,55 @@
+#include <algorithm>
+
+#include "arrays.hpp"
+#include "pack.hpp"
+
+namespace spardl {
+namespace {
+
+using Words = Array<std::uint64_t>;
+
+template <class I>
+py::tuple pack_indices(const Array<I>& indices, std::int64_t base, int bits) {
+    const std::int64_t count = indices.size();
+    const I* index = indices.data();
+    const std::int64_t span = count == 0 ? 0 : static_cast<std::int64_t>(index[count - 1]) - base + 1;
+    Words low = fresh<std::uint64_t>(words_for(count * bits));
+    Words high = fresh<std::uint64_t>(words_for(count + (span >> bits)));
+    std::int64_t used;
+    {
+        std::uint64_t *low_words = low.mutable_data(), *high_words = high.mutable_data();
+        const std::int64_t high_size = high.size();
+        const py::gil_scoped_release unlocked;
+        std::fill_n(high_words, high_size, 0);
+        used = pack(index, count, base, bits, low_words, high_words);
+    }
+    return py::make_tuple(low, first(high, used));
+}
+
+template <class I>
+Array<I> unpack_indices(const Words& low, const Words& high, std::int64_t count, std::int64_t base, int bits) {
+    Array<I> indices = fresh<I>(count);
+    const std::uint64_t *low_words = low.data(), *high_words = high.data();
+    const std::int64_t low_size = low.size(), high_size = high.size();
+    I* index = indices.mutable_data();
+    const py::gil_scoped_release unlocked;
+    unpack(low_words, low_size, high_words, high_size, count, base, bits, index);
+    return indices;
+}
+
+}  // namespace
+
+void register_pack(py::module_& m) {
+    m.def("pack", &pack_indices<std::int32_t>, py::arg("indices").noconvert(), py::arg("base"), py::arg("bits"));
+    m.def("pack", &pack_indices<std::int64_t>, py::arg("indices").noconvert(), py::arg("base"), py::arg("bits"));
+    m.def(
+        "unpack",
+        [](const Words& low, const Words& high, std::int64_t count, std::int64_t base, int bits, bool wide) {
+            return wide ? py::array(unpack_indices<std::int64_t>(low, high, count, base, bits))
+                        : py::array(unpack_indices<std::int32_t>(low, high, count, base, bits));
+        },
+        py::arg("low").noconvert(), py::arg("high").noconvert(), py::arg("count"), py::arg("base"), py::arg("bits"),
+        py::arg("wide"));
+}
+
+}  // namespace spardl

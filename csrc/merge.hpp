@@ -1,0 +1,181 @@
+// Sorted sparse vectors: sums and overrides by two-pointer merges.
+//
+// Which side is next is as good as random, so the loops advance by comparison results instead of branching on them; and
+// since each step then waits for the one before, several stretches of the vectors are merged in turns.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "magnitude.hpp"
+
+namespace spardl {
+
+template <class T, class I>
+struct View {
+    const I* indices;
+    const T* values;
+    std::int64_t size;
+};
+
+// Prefetch distance for gathers at increasing but scattered places of a dense array.
+constexpr std::int64_t gather_ahead = 24;
+
+template <class T, class I>
+inline void prefetch_ahead(const T* dense, const I* indices, std::int64_t at, std::int64_t size) {
+#if defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(dense + indices[std::min(at + gather_ahead, size - 1)]);
+#else
+    (void)dense, (void)indices, (void)at, (void)size;
+#endif
+}
+
+// x if the flag is set, else y. By masks: a compiler may turn ?: into the branch that is to be avoided.
+template <class T>
+inline T pick(bool flag, T x, T y) {
+    using K = Key<T>;
+    const K keep = K{0} - static_cast<K>(flag);
+    return from_key<T>((bits_of(x) & keep) | (bits_of(y) & ~keep));
+}
+
+// Where two vectors differ in having an index, -0.0 stands in: x + -0.0 is x to the bit, for x = ±0.0 too.
+template <class T>
+inline T or_neutral(bool flag, T x) {
+    return pick(flag, x, T(-0.0));
+}
+
+// What a merged entry's value is: of a alone, of b alone, or decided by the flags from_a and from_b.
+template <class T, class I>
+struct Sum {
+    View<T, I> a, b;
+    T only_a(std::int64_t i) const { return a.values[i]; }
+    T only_b(std::int64_t j) const { return b.values[j]; }
+    T either(std::int64_t i, std::int64_t j, bool from_a, bool from_b) const {
+        return or_neutral(from_a, a.values[i]) + or_neutral(from_b, b.values[j]);
+    }
+};
+
+// (dense overridden by a) + b.
+template <class T, class I>
+struct Overlay {
+    View<T, I> a, b;
+    const T* dense;
+    T only_a(std::int64_t i) const { return a.values[i]; }
+    T only_b(std::int64_t j) const {
+        prefetch_ahead(dense, b.indices, j, b.size);
+        return dense[b.indices[j]] + b.values[j];
+    }
+    T either(std::int64_t i, std::int64_t j, bool from_a, bool from_b) const {
+        prefetch_ahead(dense, b.indices, j, b.size);
+        return pick(from_a, a.values[i], dense[b.indices[j]]) + or_neutral(from_b, b.values[j]);
+    }
+};
+
+namespace detail {
+
+// A stretch of the merge: entries i..i_end of a with j..j_end of b, written from `out` on.
+struct Strand {
+    std::int64_t i, i_end, j, j_end, out, written = 0;
+    bool both_left() const { return i < i_end && j < j_end; }
+};
+
+template <class T, class I, class Rule>
+inline void step(const Rule& rule, Strand& s, I* indices, T* values) {
+    const I ia = rule.a.indices[s.i], ib = rule.b.indices[s.j];
+    const bool from_a = ia <= ib, from_b = ib <= ia;
+    indices[s.out + s.written] = std::min(ia, ib);
+    values[s.out + s.written] = rule.either(s.i, s.j, from_a, from_b);
+    ++s.written;
+    s.i += from_a;
+    s.j += from_b;
+}
+
+template <class T, class I, class Rule>
+void finish(const Rule& rule, Strand& s, I* indices, T* values) {
+    while (s.both_left()) step(rule, s, indices, values);
+    for (; s.i < s.i_end; ++s.i, ++s.written) {
+        indices[s.out + s.written] = rule.a.indices[s.i];
+        values[s.out + s.written] = rule.only_a(s.i);
+    }
+    for (; s.j < s.j_end; ++s.j, ++s.written) {
+        indices[s.out + s.written] = rule.b.indices[s.j];
+        values[s.out + s.written] = rule.only_b(s.j);
+    }
+}
+
+}  // namespace detail
+
+// Merges rule.a and rule.b; the outputs have room for both sizes. Returns the size of the union.
+template <class T, class I, class Rule>
+std::int64_t merge(const Rule& rule, I* indices, T* values) {
+    constexpr std::size_t strands = 4;
+    std::array<detail::Strand, strands> strand{};
+    std::int64_t i = 0, j = 0;
+    for (std::size_t s = 0; s < strands; ++s) {
+        const bool last = s + 1 == strands;
+        const std::int64_t i_end = last ? rule.a.size : rule.a.size * static_cast<std::int64_t>(s + 1) / strands;
+        const std::int64_t j_end =
+            last || i_end == 0
+                ? (last ? rule.b.size : j)
+                : std::upper_bound(rule.b.indices + j, rule.b.indices + rule.b.size, rule.a.indices[i_end - 1]) -
+                      rule.b.indices;
+        strand[s] = {i, i_end, j, j_end, i + j};
+        i = i_end;
+        j = j_end;
+    }
+    while (strand[0].both_left() & strand[1].both_left() & strand[2].both_left() & strand[3].both_left()) {
+        for (auto& s : strand) detail::step(rule, s, indices, values);
+    }
+    std::int64_t n = 0;
+    for (auto& s : strand) {
+        detail::finish(rule, s, indices, values);
+        std::copy(indices + s.out, indices + s.out + s.written, indices + n);  // common indices left gaps
+        std::copy(values + s.out, values + s.out + s.written, values + n);
+        n += s.written;
+    }
+    return n;
+}
+
+template <class T, class I>
+bool all_above(const View<T, I>& a, T floor) {
+    std::int64_t above = 0;
+    for (std::int64_t i = 0; i < a.size; ++i) above += magnitude(a.values[i]) >= magnitude(floor);
+    return above == a.size;
+}
+
+// a overridden by `over`, without what lies below the floor; room for a.size + over.size + 1.
+template <class T, class I>
+std::int64_t override_above(const View<T, I>& a, const View<T, I>& over, T floor, I* indices, T* values) {
+    std::int64_t i = 0, j = 0, n = 0;
+    const auto put = [&](I index, T value) {
+        indices[n] = index;
+        values[n] = value;
+        n += (value >= floor) | (-value >= floor);
+    };
+    while (i < a.size && j < over.size) {
+        const I ia = a.indices[i], ib = over.indices[j];
+        const bool from_over = ib <= ia;
+        put(std::min(ia, ib), pick(from_over, over.values[j], a.values[i]));
+        i += ia <= ib;
+        j += from_over;
+    }
+    for (; i < a.size; ++i) put(a.indices[i], a.values[i]);
+    for (; j < over.size; ++j) put(over.indices[j], over.values[j]);
+    return n;
+}
+
+// Calls hit(position in b) for every index of b that is also wanted.
+template <class T, class I, class Hit>
+void for_each_wanted(const I* wanted, std::int64_t wanted_size, const View<T, I>& b, Hit hit) {
+    std::int64_t i = 0, j = 0;
+    while (i < wanted_size && j < b.size) {
+        const I iw = wanted[i], ib = b.indices[j];
+        if (iw == ib) hit(j);
+        i += iw <= ib;
+        j += ib <= iw;
+    }
+}
+
+}  // namespace spardl

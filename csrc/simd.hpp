@@ -1,0 +1,19 @@
+// Which vector instructions this process may use: decided once, at run time, so that one build runs everywhere.
+#pragma once
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define SPARDL_X86 1
+#define SPARDL_AVX2 __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#else
+#define SPARDL_X86 0
+#endif
+
+namespace spardl {
+
+// True when AVX2 is there and SPARDL_SIMD does not say "portable".
+bool use_avx2();
+
+// How many threads a kernel may use: OMP_NUM_THREADS, and one when it is not set (MPI ranks share the cores).
+int thread_limit();
+
+}  // namespace spardl

@@ -1,0 +1,58 @@
+"""Package metadata and the compiled kernels.
+
+Without a C++17 compiler the extension is left out with a warning, and spardl runs on its numba kernels.
+"""
+
+import sys
+from pathlib import Path
+
+from pybind11.setup_helpers import Pybind11Extension, build_ext
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+
+class OptionalBuildExt(build_ext):
+    """Builds the kernels if it can; says what it means for the user if it cannot."""
+
+    def build_extension(self, ext):
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            print(
+                f"\nspardl: the compiled kernels could not be built ({error}).\n"
+                "spardl: installing without them; it will run on numba. For full speed install a C++17 compiler\n"
+                "spardl: and run `pip install --force-reinstall --no-deps spardl` again.\n",
+                file=sys.stderr,
+            )
+
+
+native = Pybind11Extension(
+    "spardl._native",
+    sorted(str(path.relative_to(HERE)) for path in (HERE / "csrc").glob("*.cpp")),
+    depends=sorted(str(path.relative_to(HERE)) for path in (HERE / "csrc").glob("*.hpp")),
+    cxx_std=17,
+    # No -march: one build runs everywhere, AVX2 is chosen at run time. -ffp-contract=off: a fused multiply-add would
+    # round differently from the other backends.
+    extra_compile_args=["-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"],
+    extra_link_args=["-pthread"],
+    optional=True,
+)
+
+setup(
+    name="spardl",
+    version="0.1.0",
+    description="Sparse all-reduce for data-parallel training on slow or uneven clusters, over MPI",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="BSD-3-Clause",
+    license_files=["LICENSE"],
+    python_requires=">=3.10",
+    packages=find_packages(include=["spardl", "spardl.*"]),
+    package_data={"spardl": ["py.typed", "*.pyi"]},
+    ext_modules=[native],
+    cmdclass={"build_ext": OptionalBuildExt},
+    install_requires=["numpy>=1.26", "numba>=0.60", "mpi4py>=4.0"],
+    extras_require={"bench": ["rich>=13"]},
+    zip_safe=False,
+)

@@ -1,0 +1,113 @@
+"""What every kernel backend offers.
+
+Conventions shared by all functions:
+
+* a sparse vector is a pair of equally long arrays: strictly increasing integer ``indices`` (int32 or int64) and
+  ``values`` (float32 or float64); both stay in the types they came in;
+* "largest" means by absolute value, ties going to the lower index, and an exact zero is never selected;
+* inputs are trusted (validated at the package's boundary), never modified unless the name says so, and results are
+  fresh arrays.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Indices: TypeAlias = npt.NDArray[Any]
+Values: TypeAlias = npt.NDArray[Any]
+Pair: TypeAlias = tuple[Indices, Values]
+
+
+class Selected(NamedTuple):
+    """What ``select`` chose, and whether it had enough to choose from."""
+
+    indices: Indices
+    values: Values
+    threshold: float  # magnitude of the k-th largest, 0.0 when fewer than k were found
+    found: int  # how many entries stood at or above the floor
+
+
+class Split(NamedTuple):
+    """A sparse vector cut in two: its k largest entries, and the rest."""
+
+    indices: Indices
+    values: Values
+    rest_indices: Indices
+    rest_values: Values
+
+
+class Kernels(Protocol):
+    """One backend. Implementations are modules' ``KERNELS`` objects; see the package docstring for the choice."""
+
+    name: str
+
+    def accumulate(
+        self,
+        grad: Values,
+        residual: Values,
+        out: Values,
+        bounds: npt.NDArray[np.int64],
+        floors: Values,
+        starts: npt.NDArray[np.int64],
+        indices: Indices,
+        values: Values,
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        """One pass: ``out = grad + residual``, and the entries of block j at or above ``floors[j]`` set aside.
+
+        Block j is ``bounds[j]:bounds[j+1]``; its candidates go to ``indices``/``values`` from ``starts[j]`` on, at most
+        up to ``starts[j+1]``. Returns how many each block has (more than there is room for means: not all were stored),
+        and the lowest index whose sum is NaN or infinite, or -1.
+        """
+
+    def topk_dense(self, dense: Values, k: int, base: int, index_dtype: npt.DTypeLike) -> Pair:
+        """The k largest of a dense block whose first element has index ``base``, in index order."""
+
+    def select(
+        self, indices: Indices, values: Values, over_indices: Indices, over_values: Values, k: int, floor: float
+    ) -> Selected:
+        """The k largest among those entries at or above ``floor`` (> 0) of a sparse vector overridden by another."""
+
+    def split(self, indices: Indices, values: Values, k: int) -> Split:
+        """The k largest of a sparse vector, and what is left."""
+
+    def add(self, indices_a: Indices, values_a: Values, indices_b: Indices, values_b: Values) -> Pair:
+        """Sum of two sparse vectors over the union of their indices; a zero sum stays as an entry."""
+
+    def add_many(self, vectors: Sequence[Pair]) -> Pair:
+        """((first + second) + third) + …, index by index in that order. At least one vector."""
+
+    def overlay(
+        self, over_indices: Indices, over_values: Values, dense: Values, indices: Indices, values: Values
+    ) -> Pair:
+        """``dense`` overridden by ``over``, plus a sparse vector: returned where either of the two has an index."""
+
+    def scatter_add(self, dense: Values, indices: Indices, values: Values) -> None:
+        """``dense[indices] += values``, in place."""
+
+    def overwrite_where(self, dense: Values, wanted: Indices, indices: Indices, values: Values) -> None:
+        """``dense[i] = values[i]`` for those ``indices`` that are also ``wanted``, in place."""
+
+    def add_where(self, dense: Values, wanted: Indices, indices: Indices, values: Values) -> None:
+        """``dense[i] += values[i]`` for those ``indices`` that are also ``wanted``, in place."""
+
+    def pack(
+        self, indices: Indices, base: int, bits: int
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+        """Gaps between indices as two bit streams in little-endian 64-bit words.
+
+        The gap before entry i is ``indices[i] - indices[i-1] - 1`` (for the first: ``indices[0] - base``). Its ``bits``
+        low bits stand at bit ``i * bits`` of the first stream; the rest, q, in unary in the second: q zeros, then a one.
+        """
+
+    def unpack(
+        self,
+        low: npt.NDArray[np.uint64],
+        high: npt.NDArray[np.uint64],
+        count: int,
+        base: int,
+        bits: int,
+        index_dtype: npt.DTypeLike,
+    ) -> Indices:
+        """Undo ``pack``. Raises ValueError when ``high`` holds fewer than ``count`` ones."""
