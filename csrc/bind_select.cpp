@@ -64,8 +64,8 @@ py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>
 template <class T, class I>
 py::tuple split(const Array<I>& indices, const Array<T>& values, std::int64_t k) {
     const auto a = view(indices, values);
-    Array<I> kept_indices = fresh<I>(a.size + 1), rest_indices(a.size + 1);
-    Array<T> kept_values = fresh<T>(a.size + 1), rest_values(a.size + 1);
+    Array<I> kept_indices = fresh<I>(a.size + 1), rest_indices = fresh<I>(a.size + 1);
+    Array<T> kept_values = fresh<T>(a.size + 1), rest_values = fresh<T>(a.size + 1);
     Cut<T> cut;
     {
         I *kept_index = kept_indices.mutable_data(), *rest_index = rest_indices.mutable_data();

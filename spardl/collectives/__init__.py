@@ -1,0 +1,1 @@
+"""The algorithms, one per file, as generators that yield effects; a runtime drives them."""

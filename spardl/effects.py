@@ -1,0 +1,48 @@
+"""What a rank's part in a collective may ask of the runtime that drives it.
+
+A collective is a generator: it yields one of these and is resumed with what arrived. Peers are positions in the group
+that the runtime serves, 0 to P-1. A payload is any C-contiguous buffer; what arrives is a read-only uint8 array of the
+same bytes. Messages between two ranks keep their order.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Send ``payload`` to one peer and receive from another (or the same) at once; resumed with what arrived."""
+
+    to: int
+    payload: Any
+    source: int
+    step: str = ""  # names the round in errors and traces
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send ``payload``; resumed with None when the buffer may be used again."""
+
+    to: int
+    payload: Any
+    step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recv:
+    """Receive from ``source``; resumed with what arrived."""
+
+    source: int
+    step: str = ""
+
+
+Effect: TypeAlias = Exchange | Send | Recv
+
+Result = TypeVar("Result")
+Collective: TypeAlias = Generator[Effect, Any, Result]

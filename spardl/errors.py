@@ -1,0 +1,58 @@
+"""What can go wrong, by name, and how an error on one rank is told to the others without pickle."""
+
+import json
+
+
+class NonFiniteGradient(ValueError):
+    """A gradient, or the sum of gradient and residual, is NaN or infinite. Raised on every rank."""
+
+    def __init__(self, message: str, *, rank: int, index: int) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.index = index
+
+
+class PeerTimeout(TimeoutError):
+    """Some ranks did not answer in time; ``ranks`` says which."""
+
+    def __init__(self, message: str, *, ranks: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
+class PeerError(RuntimeError):
+    """Another rank failed in this collective with an error that has no type of its own here."""
+
+
+class OutOfStep(RuntimeError):
+    """Ranks are not in the same call any more: one went on after a call that failed on another."""
+
+
+class Deadlock(RuntimeError):
+    """The loopback runtime found that no rank can move."""
+
+
+class WireError(ValueError):
+    """A message is not what this version of spardl writes."""
+
+
+_TOLD_AS_THEMSELVES = (ValueError, TypeError, PeerError, OutOfStep, WireError, MemoryError)
+
+
+def to_notice(error: BaseException) -> bytes:
+    """``error`` as bytes that ``from_notice`` turns into the same error on another rank."""
+    told = {"type": type(error).__name__, "text": str(error)}
+    if isinstance(error, NonFiniteGradient):
+        told |= {"rank": error.rank, "index": error.index}
+    return json.dumps(told).encode()
+
+
+def from_notice(notice: bytes, sender: int) -> Exception:
+    """The error that rank ``sender`` told us of."""
+    told = json.loads(notice)
+    if told["type"] == NonFiniteGradient.__name__:
+        return NonFiniteGradient(told["text"], rank=told["rank"], index=told["index"])
+    for kind in _TOLD_AS_THEMSELVES:
+        if told["type"] == kind.__name__:
+            return kind(f"rank {sender}: {told['text']}")
+    return PeerError(f"rank {sender} failed with {told['type']}: {told['text']}")

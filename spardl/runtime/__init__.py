@@ -1,0 +1,1 @@
+"""What answers the generators: real MPI ranks, or all ranks in one process."""

@@ -1,0 +1,13 @@
+"""Counting what a rank sends and receives."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Traffic:
+    """One rank's traffic in one collective; bytes are those of whole messages."""
+
+    rounds: int = 0
+    messages_sent: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0

@@ -1,0 +1,171 @@
+"""Sparse blocks ⇄ bytes.
+
+A *frame* is one block, self-describing: a 40-byte header, the indices, the values; each part padded to 8 bytes.
+A *message* is what one round sends: the number of frames, their lengths, the frames. Indices are stored relative to the
+block's start, raw (4 bytes, or 8 in blocks past 2**31) or packed (``Kernels.pack``: at 1 % about one byte).
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from spardl.effects import Bytes
+from spardl.errors import WireError
+from spardl.kernels.api import Indices, Kernels, Values
+from spardl.sparse import index_dtype
+
+INDEX_CODINGS = ("auto", "raw", "packed")
+VALUE_CODINGS = ("same", "bf16", "fp16")
+
+_HEADER = struct.Struct("<4sBBBBqqqq")  # magic, dtype, value coding, index coding, bits; count, base, length, high words
+_MAGIC = b"SPv1"
+_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+_RAW, _PACKED = 0, 1
+
+
+class Block(NamedTuple):
+    """A decoded frame: entries of the elements ``base`` to ``base + length``."""
+
+    base: int
+    length: int
+    indices: Indices
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How blocks are written. Reading needs none of the choices: frames say what they are."""
+
+    kernels: Kernels
+    indices: str = "auto"
+    values: str = "same"
+
+    def round(self, values: Values) -> tuple[Values, Values | None]:
+        """What ``values`` become on the wire, and the error of that (None when they stay exact)."""
+        if self.values == "same":
+            return values, None
+        rounded = _widen(_narrow(values, self.values), self.values, values.dtype)
+        return rounded, values - rounded
+
+    def encode(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
+        """One frame. ``values`` are written as they are after ``round``."""
+        count = len(indices)
+        span = int(indices[-1]) - base + 1 if count else 0
+        bits = rice_bits(span, count)
+        raw_dtype = index_dtype(length)
+        if self.indices == "packed" or (self.indices == "auto" and _packed_bytes(span, count, bits) < count * 4):
+            coding = _PACKED
+            low, high = self.kernels.pack(indices, base, bits)
+            index_parts = [low.view(np.uint8), high.view(np.uint8)]
+            high_words = len(high)
+        else:
+            coding, bits, high_words = _RAW, 0, 0
+            index_parts = [(indices - indices.dtype.type(base)).astype(raw_dtype, copy=False).view(np.uint8)]
+        payload = values if self.values == "same" else _narrow(values, self.values)
+        codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), coding, bits)
+        header = _HEADER.pack(_MAGIC, *codes, count, base, length, high_words)
+        return _concatenate_padded([np.frombuffer(header, np.uint8), *index_parts, payload.view(np.uint8)])
+
+    def decode(self, frame: Bytes, wide_indices: bool) -> Block:
+        """The block in ``frame``; indices as int64 if ``wide_indices``, else int32."""
+        if len(frame) < _HEADER.size:
+            raise WireError(f"frame of {len(frame)} bytes is shorter than its header")
+        magic, dtype_code, value_code, coding, bits, count, base, length, high_words = _HEADER.unpack(
+            frame[: _HEADER.size].tobytes()
+        )
+        if magic != _MAGIC:
+            raise WireError(f"frame starts with {magic!r}, expected {_MAGIC!r}: do all ranks run the same spardl?")
+        dtype = _DTYPES[dtype_code]
+        wanted = np.dtype(np.int64 if wide_indices else np.int32)
+        reader = _Reader(frame, _HEADER.size)
+        if coding == _PACKED:
+            low = reader.take(-(-count * bits // 64), np.dtype(np.uint64))
+            high = reader.take(high_words, np.dtype(np.uint64))
+            indices = self.kernels.unpack(low, high, count, base, bits, wanted)
+        else:
+            relative = reader.take(count, index_dtype(length))
+            indices = relative.astype(wanted) if base == 0 else relative + wanted.type(base)
+        if value_code == 0:
+            values = reader.take(count, dtype)
+        else:
+            values = _widen(reader.take(count, np.dtype(np.uint16)), VALUE_CODINGS[value_code], dtype)
+        return Block(base, length, indices, values)
+
+
+def rice_bits(span: int, count: int) -> int:
+    """How many low bits of a gap to store as they are: log₂ of 0.69 × the mean gap, best for geometric gaps."""
+    mean = span // count if count else 0
+    return min(57, max(0, (mean * 89 // 128).bit_length() - 1))
+
+
+def _packed_bytes(span: int, count: int, bits: int) -> int:
+    return 8 * (-(-count * bits // 64) + -(-(count + (span >> bits)) // 64))
+
+
+class _Reader:
+    """Takes arrays off a frame without copying; every part is padded to 8 bytes."""
+
+    def __init__(self, frame: Bytes, offset: int) -> None:
+        self._frame, self._offset = frame, offset
+
+    def take(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        end = self._offset + count * dtype.itemsize
+        if end > len(self._frame):
+            raise WireError(f"frame of {len(self._frame)} bytes ends inside a part that reaches to byte {end}")
+        part = self._frame[self._offset : end].view(dtype)
+        self._offset = _pad(end)
+        return part
+
+
+def join(frames: Sequence[Bytes]) -> Bytes:
+    """Frames as one message."""
+    lengths = np.array([len(frames), *map(len, frames)], np.int64)
+    return np.concatenate([lengths.view(np.uint8), *frames])
+
+
+def split(message: Bytes, expected: int) -> list[Bytes]:
+    """The frames of a message, as views; there must be ``expected`` of them."""
+    table = 8 * (1 + expected)
+    lengths = message[:table].view(np.int64) if len(message) >= table else np.array([-1])
+    if lengths[0] != expected or table + int(lengths[1:].sum()) != len(message):
+        raise WireError(f"expected a message of {expected} frames, got {len(message)} bytes that are not")
+    ends = table + np.cumsum(lengths[1:])
+    return [message[end - length : end] for end, length in zip(ends, lengths[1:], strict=True)]
+
+
+def _pad(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+def _concatenate_padded(parts: Sequence[Bytes]) -> Bytes:
+    out = np.empty(sum(_pad(len(part)) for part in parts), np.uint8)
+    at = 0
+    for part in parts:
+        out[at : at + len(part)] = part
+        out[at + len(part) : at + _pad(len(part))] = 0
+        at += _pad(len(part))
+    return out
+
+
+def _narrow(values: Values, coding: str) -> npt.NDArray[np.uint16]:
+    """Nearest 16-bit number, ties to even; what would overflow becomes the largest finite one."""
+    largest = _LARGEST[coding]
+    single = np.clip(values, -largest, largest).astype(np.float32, copy=False)
+    if coding == "fp16":
+        return single.astype(np.float16).view(np.uint16)
+    bits = single.view(np.uint32)
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    return ((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype(np.uint16)
+
+
+_LARGEST = {"fp16": float(np.finfo(np.float16).max), "bf16": float(np.uint32(0x7F7F0000).view(np.float32))}
+
+
+def _widen(codes: npt.NDArray[np.uint16], coding: str, dtype: np.dtype[Any]) -> Values:
+    if coding == "fp16":
+        return codes.view(np.float16).astype(dtype)
+    return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(dtype, copy=False)
