@@ -1,6 +1,50 @@
-"""Sparse all-reduce for data-parallel training on slow or uneven clusters."""
+"""Sparse all-reduce for data-parallel training on slow or uneven clusters.
 
+Names that need MPI are loaded when they are first used, so that importing spardl does not initialise it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from spardl.effects import Exchange, Recv, Send
+from spardl.errors import Deadlock, NonFiniteGradient, OutOfStep, PeerError, PeerTimeout, WireError
 from spardl.runtime.loopback import loopback
 from spardl.sparse import SparseVector
 
-__all__ = ["SparseVector", "loopback"]
+if TYPE_CHECKING:
+    from spardl.allgather import allgather
+    from spardl.allreduce import SparseAllreduce
+    from spardl.runtime.mpi import run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Deadlock",
+    "Exchange",
+    "NonFiniteGradient",
+    "OutOfStep",
+    "PeerError",
+    "PeerTimeout",
+    "Recv",
+    "Send",
+    "SparseAllreduce",
+    "SparseVector",
+    "WireError",
+    "allgather",
+    "loopback",
+    "run",
+]
+
+_NEEDS_MPI = {
+    "SparseAllreduce": "spardl.allreduce",
+    "allgather": "spardl.allgather",
+    "run": "spardl.runtime.mpi",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEEDS_MPI:
+        raise AttributeError(f"module 'spardl' has no attribute {name!r}")
+    value = getattr(import_module(_NEEDS_MPI[name]), name)
+    globals()[name] = value  # also displaces the submodule of the same name
+    return value

@@ -19,13 +19,13 @@ class Ledger:
         self._kernels = kernels
         self._own = own
         self._policy = policy
-        self._sent: list[Pair | None] = [None] * blocks
+        self._sent: list[tuple[Indices, Values | None] | None] = [None] * blocks
         self._shares: list[Pair] = []
-        self._cut = None  # own entries that were selected but did not leave this rank
+        self._cut: Indices | None = None  # own entries that were selected but did not leave this rank
 
-    def sent(self, block: int, indices: Indices, left_behind: Values | None, like: Values) -> None:
+    def sent(self, block: int, indices: Indices, left_behind: Values | None) -> None:
         """``indices`` of the block were handed on, but for the rounding error ``left_behind``."""
-        self._sent[block] = (indices, np.zeros_like(like) if left_behind is None else left_behind)
+        self._sent[block] = (indices, left_behind)
 
     def share(self, indices: Indices, values: Values | None) -> None:
         """This rank's share of what the ranks that hold the own block dropped from it."""
@@ -57,6 +57,9 @@ class Ledger:
             # Discarded was the whole sum at the index, received parts included, unless it was sent.
             self._kernels.overwrite_where(acc, wanted, *overlay)
             if sent is not None:
-                self._kernels.overwrite_where(acc, wanted, *sent)
+                indices, left_behind = sent
+                if left_behind is None:
+                    left_behind = np.zeros(len(indices), acc.dtype)
+                self._kernels.overwrite_where(acc, wanted, indices, left_behind)
         for share in self._shares:
             self._kernels.add_where(acc, result[self._own], *share)

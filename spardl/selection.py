@@ -13,27 +13,39 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.errors import NonFiniteGradient
-from spardl.kernels.api import Indices, Kernels, Pair, Values
+from spardl.kernels.api import Indices, Kernels, Pair, Selected, Values
 from spardl.schedule import Blocks
 from spardl.sparse import index_dtype
 
-# How far below the last threshold the floor lies. A miss doubles it, a hit lets it shrink.
+# How far below the expected threshold the floor lies: twice as far after it was too high, a little less after a success.
 _SLACK_MIN, _SLACK_START, _SLACK_MAX = 0.02, 0.05, 0.5
 _SLACK_DECAY = 0.9
-# Room for candidates per entry wanted; a floor that lets more through is as useless as one too high.
+# Room for candidates per entry wanted; a floor that lets more through is of no use.
 _ROOM = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What is remembered from one reduce to the next. It changes the speed of a reduce, never its result."""
+    """What is remembered from one reduce to the next, per block. It changes the speed of a reduce, never its result."""
 
-    last: npt.NDArray[np.float64]  # per block: magnitude of the smallest entry selected; 0 = unknown
+    last: npt.NDArray[np.float64]  # magnitude of the smallest entry selected; 0 = unknown
+    growth: npt.NDArray[np.float64]  # of that magnitude over the one before; residuals pile up at first, then level off
     slack: npt.NDArray[np.float64]
 
     @classmethod
     def unknown(cls, blocks: int) -> "Thresholds":
-        return cls(np.zeros(blocks), np.full(blocks, _SLACK_START))
+        return cls(np.zeros(blocks), np.ones(blocks), np.full(blocks, _SLACK_START))
+
+    def floors(self) -> npt.NDArray[np.float64]:
+        """A little less than what the thresholds should be next time. Growth fades, so only its root is expected."""
+        return self.last * np.sqrt(self.growth) * (1 - self.slack)
+
+    def after(self, found: npt.NDArray[np.float64], slack: npt.NDArray[np.float64]) -> "Thresholds":
+        """With the thresholds ``found`` this time (0 where none was)."""
+        comparable = (found > 0) & (self.last > 0)
+        growth = np.ones_like(found)
+        np.divide(found, self.last, out=growth, where=comparable)
+        return Thresholds(np.where(found > 0, found, self.last), np.clip(growth, 0.5, 2.0), slack)
 
 
 class Selector:
@@ -58,7 +70,7 @@ class Selector:
     def accumulate(self, grad: Values, residual: Values, acc: Values) -> None:
         """``acc = grad + residual``, candidates set aside; raises NonFiniteGradient and forgets nothing."""
         known = (self.thresholds.last > 0) & (np.array(self._budgets) > 0)
-        floors = self.thresholds.last * (1 - self.thresholds.slack)
+        floors = self.thresholds.floors()
         # Never zero: zeros are not candidates. Where nothing is known nothing is collected.
         self._floors = np.where(known, np.maximum(floors, self._tiny), np.inf).astype(self._dtype)
         self._acc = acc
@@ -66,10 +78,15 @@ class Selector:
             grad, residual, acc, self._bounds, self._floors, self._starts, self._indices, self._values
         )
         if bad >= 0:
-            raise self._non_finite(bad, f"gradient {grad[bad]} + residual {residual[bad]}")
+            raise NonFiniteGradient(
+                f"non-finite gradient on rank {self._rank} at index {bad}: "
+                f"gradient {grad[bad]}, residual {residual[bad]}",
+                rank=self._rank,
+                index=bad,
+            )
         self.overlays = [self.nothing] * len(self._budgets)
-        self._next_last = self.thresholds.last.copy()
-        self._next_slack = self.thresholds.slack.copy()
+        self._found = np.zeros(len(self._budgets))
+        self._slack = self.thresholds.slack.copy()
 
     def receive(self, j: int, indices: Indices, values: Values) -> None:
         """Adds a sparse vector to block j, after all that was received into it before."""
@@ -81,17 +98,17 @@ class Selector:
         if k == 0:
             return self.nothing
         floor = float(self._floors[j])
-        start, count = self._starts[j], self._counts[j]
+        start, count = int(self._starts[j]), int(self._counts[j])
+        if not np.isfinite(floor) or count > self._starts[j + 1] - start:
+            return self._select_in_full(j, k)
+        candidates = slice(start, start + count)
+        chosen = self._kernels.select(self._indices[candidates], self._values[candidates], *self.overlays[j], k, floor)
         complete = floor <= self._tiny  # every non-zero entry is a candidate
-        if count <= self._starts[j + 1] - start and (count > 0 or complete or len(self.overlays[j][0])):
-            candidates = slice(start, start + count)
-            chosen = self._kernels.select(
-                self._indices[candidates], self._values[candidates], *self.overlays[j], k, floor
-            )
-            if chosen.found >= k or complete:
-                self._remember(j, chosen.threshold, max(_SLACK_MIN, self._next_slack[j] * _SLACK_DECAY))
-                return self._finite(chosen.indices, chosen.values)
-        return self._select_in_full(j, k)
+        if chosen.found < k and not complete:
+            self._slack[j] = min(_SLACK_MAX, 2 * self._slack[j])
+            return self._select_in_full(j, k)
+        self._slack[j] = max(_SLACK_MIN, _SLACK_DECAY * self._slack[j])
+        return self._chosen(j, chosen)
 
     def _select_in_full(self, j: int, k: int) -> Pair:
         overlay = self.overlays[j]
@@ -99,26 +116,23 @@ class Selector:
         # An overlay entry may push its own index down, so as many more are taken as there are overlay entries.
         dense = self._kernels.topk_dense(self._acc[lo:hi], k + len(overlay[0]), lo, self.index_dtype)
         chosen = self._kernels.select(*dense, *overlay, k, self._tiny)
-        missed = self.thresholds.last[j] > 0
-        self._remember(j, chosen.threshold, min(_SLACK_MAX, self._next_slack[j] * 2) if missed else _SLACK_START)
-        return self._finite(chosen.indices, chosen.values)
+        return self._chosen(j, chosen)
+
+    def _chosen(self, j: int, chosen: Selected) -> Pair:
+        # With fewer non-zero entries than the budget there is no threshold; next time every non-zero is a candidate.
+        self._found[j] = max(chosen.threshold, self._tiny)
+        return require_finite(chosen.indices, chosen.values, self._rank)
 
     def commit(self) -> None:
         """Makes this reduce's thresholds the ones that the next starts from."""
-        self.thresholds = Thresholds(self._next_last, self._next_slack)
+        self.thresholds = self.thresholds.after(self._found, self._slack)
 
-    def _remember(self, j: int, threshold: float, slack: float) -> None:
-        # With fewer non-zero entries than the budget the threshold is 0; next time every non-zero is a candidate.
-        self._next_last[j] = max(threshold, self._tiny)
-        self._next_slack[j] = slack
 
-    def _finite(self, indices: Indices, values: Values) -> Pair:
-        """An overflow has the largest magnitude there is, so it is always among the selected."""
-        finite = np.isfinite(values)
-        if not finite.all():
-            raise self._non_finite(int(indices[np.argmin(finite)]), "the sum of several ranks' gradients overflows")
-        return indices, values
-
-    def _non_finite(self, index: int, what: str) -> NonFiniteGradient:
-        message = f"non-finite gradient on rank {self._rank} at index {index}: {what}"
-        return NonFiniteGradient(message, rank=self._rank, index=index)
+def require_finite(indices: Indices, values: Values, rank: int) -> Pair:
+    """Raises when a sum overflowed: infinity has the largest magnitude there is, so it is always among the selected."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        index = int(indices[np.argmin(finite)])
+        message = f"the sum of the ranks' gradients overflows at index {index} (on rank {rank})"
+        raise NonFiniteGradient(message, rank=rank, index=index)
+    return indices, values

@@ -6,10 +6,9 @@ import numpy as np
 
 from spardl import schedule
 from spardl.effects import Bytes
-from spardl.errors import NonFiniteGradient
-from spardl.kernels.api import Kernels, Pair, Values
+from spardl.kernels.api import Kernels, Pair
 from spardl.residual import Ledger
-from spardl.selection import Selector
+from spardl.selection import Selector, require_finite
 from spardl.wire import Codec
 
 
@@ -63,12 +62,4 @@ class Party:
         """The budgeted entries of a sum that ``holders`` ranks have; each keeps a share of the rest."""
         kept = self.kernels.split(*pair, self.budget)
         self.ledger.share(kept.rest_indices, kept.rest_values / self.dtype.type(holders))
-        self.require_finite(kept.indices, kept.values)
-        return kept.indices, kept.values
-
-    def require_finite(self, indices: Values, values: Values) -> None:
-        finite = np.isfinite(values)
-        if not finite.all():
-            index = int(indices[np.argmin(finite)])
-            message = f"the sum of the gradients overflows at index {index} (seen on rank {self.rank})"
-            raise NonFiniteGradient(message, rank=self.rank, index=index)
+        return require_finite(kept.indices, kept.values, self.rank)

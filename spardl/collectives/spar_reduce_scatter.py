@@ -19,12 +19,12 @@ def spar_reduce_scatter(party: Party) -> Collective[Pair]:
         for block, frame in zip(r.receives, wire.split(arrived, len(r.receives)), strict=True):
             party.selector.receive(block, *party.read(frame, source))
     indices, values = party.selector.select(position)
-    party.ledger.sent(position, indices, None, values)
+    party.ledger.sent(position, indices, None)
     return indices, values
 
 
 def _hand_on(party: Party, block: int) -> Bytes:
     indices, values = party.selector.select(block)
     rounded, error = party.codec.round(values)
-    party.ledger.sent(block, indices, error, values)
+    party.ledger.sent(block, indices, error)
     return party.frame(block, (indices, rounded))

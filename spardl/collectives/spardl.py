@@ -85,15 +85,14 @@ class SparDL:
         thresholds = self._selector.thresholds
         return {
             "residual": self.residual.copy(),
-            "thresholds": thresholds.last.copy(),
-            "slack": thresholds.slack.copy(),
+            "thresholds": np.stack([thresholds.last, thresholds.growth, thresholds.slack]),
             "width": (self._width.h, self._width.step, self._width.doubling, self._width.seen),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from ``state``, which must be of a reducer built alike (the façade checks)."""
         np.copyto(self.residual, state["residual"])
-        self._selector.thresholds = Thresholds(np.array(state["thresholds"]), np.array(state["slack"]))
+        self._selector.thresholds = Thresholds(*np.array(state["thresholds"]))
         self._width = Width(*state["width"])
 
 

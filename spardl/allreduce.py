@@ -1,0 +1,272 @@
+"""SparseAllreduce: the façade of the sparse core. Arguments are checked here; inside, code trusts them."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spardl import kernels, schedule
+from spardl.collectives.bruck import bruck
+from spardl.collectives.spardl import SparDL, choose_sag
+from spardl.effects import Collective
+from spardl.kernels.api import Kernels
+from spardl.residual import POLICIES
+from spardl.runtime.channel import Channel
+from spardl.runtime.group import CommLike, Group, resolve
+from spardl.runtime.mpi import Task, default_timeout, shared_channel
+from spardl.runtime.traffic import Traffic
+from spardl.sparse import VALUE_DTYPES, SparseVector
+from spardl.wire import INDEX_CODINGS, VALUE_CODINGS, Codec
+
+ALGORITHMS = ("spardl",)
+SAGS = ("auto", "r", "b")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What all ranks must agree on."""
+
+    size: int
+    k: int
+    algorithm: str
+    teams: int
+    sag: str
+    residual: str
+    wire: str
+    wire_dtype: str
+
+
+class SparseAllreduce:
+    """Sums gradients over ranks, moving only the largest entries; what is not moved is kept and added next time.
+
+    Parameters
+    ----------
+    comm: an mpi4py communicator, or ``(communicator, ranks)`` for some of its ranks. All of them build this together.
+    size: number of elements of the gradient.
+    k, density: how many entries the result keeps, as a number or as a fraction of ``size``; exactly one of the two.
+    teams: number of teams (d); must divide the number of ranks. More teams: fewer rounds, more bytes.
+    sag: how teams exchange: ``"r"`` (powers of two), ``"b"`` (any number), ``"auto"``.
+    residual: ``"global"`` loses nothing. ``"partial"`` and ``"local"`` lose gradients by design; they exist for comparison.
+    backend: kernels: ``"native"``, ``"numba"``, ``"numpy"``, ``"auto"`` (or ``SPARDL_BACKEND``). Ranks may differ.
+    wire: indices as ``"raw"`` or ``"packed"``, or what is smaller (``"auto"``).
+    wire_dtype: values as they are (``"same"``), or ``"bf16"``/``"fp16"``; the rounding error stays in the residual.
+    timeout: seconds to wait for a peer before giving up; ``SPARDL_TIMEOUT`` or 300 by default.
+    """
+
+    def __init__(
+        self,
+        comm: CommLike,
+        size: int,
+        *,
+        k: int | None = None,
+        density: float | None = None,
+        algorithm: str = "spardl",
+        teams: int = 1,
+        sag: str = "auto",
+        residual: str = "global",
+        backend: str = "auto",
+        wire: str = "auto",
+        wire_dtype: str = "same",
+        timeout: float | None = None,
+    ) -> None:
+        self._timeout = default_timeout() if timeout is None else float(timeout)
+        self._group = resolve(comm, self._timeout)
+        self._config, self._channel, self._kernels = self._agree(
+            lambda: (
+                _checked_config(
+                    self._group.size, size, k, density, algorithm, teams, sag, residual, wire, wire_dtype
+                ),
+                kernels.load(backend),
+            )
+        )
+        self._reducer: SparDL | None = None
+        self._task: Task[SparseVector] | None = None
+        self.traffic = Traffic()
+
+    # -- what it does --------------------------------------------------------------------------------------------------
+
+    def reduce(self, grad: npt.NDArray[Any]) -> SparseVector:
+        """The sum over ranks, bit-identical on every rank: its k largest entries, roughly; the rest becomes residual.
+
+        ``grad`` is a contiguous 1-D float32 or float64 array of ``size`` elements; it is not modified. If this raises,
+        on whatever rank and for whatever reason, it raises on all, and nothing has changed.
+        """
+        return self.start(grad).wait()
+
+    def start(self, grad: npt.NDArray[Any]) -> Task[SparseVector]:
+        """Begins a reduce; ``advance()`` the task between other work and ``wait()`` for its result."""
+        self._task = Task(self._channel, self._reduce(grad), self._timeout, "SparseAllreduce.reduce")
+        self.traffic = self._task.traffic
+        return self._task
+
+    def _reduce(self, grad: npt.NDArray[Any]) -> Collective[SparseVector]:
+        _check_gradient(grad, self._config.size, None if self._reducer is None else self._reducer.dtype)
+        reducer = self._reducer or self._build(grad.dtype)
+        result = yield from reducer.reduce(grad)
+        self._reducer = reducer
+        return result
+
+    @property
+    def k(self) -> int:
+        """How many entries the result may have."""
+        return self._config.k
+
+    @property
+    def residual(self) -> npt.NDArray[Any]:
+        """What this rank still owes: gradients handed in that no result has contained yet. A read-only view."""
+        if self._reducer is None:
+            view = np.zeros(self._config.size, np.float32)
+        else:
+            view = self._reducer.residual.view()
+        view.flags.writeable = False
+        return view
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on exactly, on this rank; arrays are copies. Save one per rank."""
+        state: dict[str, Any] = {"config": asdict(self._config), "ranks": self._group.size, "rank": self._group.me}
+        if self._reducer is not None:
+            state |= {"dtype": str(self._reducer.dtype), **self._reducer.state_dict()}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from where ``state_dict`` was taken, in an object built alike; bit for bit."""
+        mine = {"config": asdict(self._config), "ranks": self._group.size, "rank": self._group.me}
+        for name, expected in mine.items():
+            if state.get(name) != expected:
+                raise ValueError(f"load_state_dict: expected {name} = {expected}, got {state.get(name)}")
+        if "dtype" not in state:
+            self._reducer = None
+            return
+        reducer = self._build(np.dtype(state["dtype"]))
+        if np.shape(state["residual"]) != reducer.residual.shape:
+            raise ValueError(
+                f"load_state_dict: expected a residual of shape {reducer.residual.shape}, "
+                f"got {np.shape(state['residual'])}"
+            )
+        reducer.load_state_dict(state)
+        self._reducer = reducer
+
+    # -- setting up ----------------------------------------------------------------------------------------------------
+
+    def _build(self, dtype: np.dtype[Any]) -> SparDL:
+        config = self._config
+        return SparDL(
+            config.size,
+            config.k,
+            rank=self._group.me,
+            layout=schedule.Teams(self._group.size, config.teams),
+            dtype=dtype,
+            kernels=self._kernels,
+            codec=Codec(self._kernels, config.wire, config.wire_dtype),
+            sag=config.sag,
+            residual=config.residual,
+        )
+
+    def _agree(self, local: Any) -> tuple[Config, Channel, Kernels]:
+        """Compares what every rank was built with, so that all raise the same error or none does."""
+        group = self._group
+        error: Exception | None = None
+        mine: dict[str, Any]
+        try:
+            config, chosen_kernels = local()
+            mine = {"config": asdict(config), "next": group.home.next_free}
+        except (ValueError, TypeError) as caught:
+            error, mine = caught, {"error": f"{caught}"}
+        gathered = Task(
+            shared_channel(group), _gather_json(group, mine), self._timeout, "building a SparseAllreduce"
+        ).wait()
+        if error is not None:
+            raise error
+        _raise_disagreement(gathered)
+        pair = max(told["next"] for told in gathered)
+        group.home.next_free = pair + 1
+        return config, Channel(group, pair), chosen_kernels
+
+
+def _gather_json(group: Group, mine: dict[str, Any]) -> Collective[list[dict[str, Any]]]:
+    text = np.frombuffer(json.dumps(mine).encode(), np.uint8)
+    frames = yield from bruck(range(group.size), group.me, text)
+    return [json.loads(frame.tobytes()) for frame in frames]
+
+
+def _raise_disagreement(gathered: list[dict[str, Any]]) -> None:
+    for rank, told in enumerate(gathered):
+        if "error" in told:
+            raise ValueError(f"rank {rank} was given wrong arguments: {told['error']}")
+    configs = [told["config"] for told in gathered]
+    differing = [name for name in configs[0] if any(config[name] != configs[0][name] for config in configs)]
+    if differing:
+        details = "; ".join(f"{name}: {_by_value([config[name] for config in configs])}" for name in differing)
+        raise ValueError(f"SparseAllreduce: the ranks disagree on {details}. Build it with the same arguments everywhere.")
+
+
+def _by_value(values: list[Any]) -> str:
+    """E.g. ``2 on ranks 0, 1 but 3 on rank 2``."""
+    holders: dict[Any, list[int]] = {}
+    for rank, value in enumerate(values):
+        holders.setdefault(value, []).append(rank)
+    return " but ".join(
+        f"{value!r} on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        for value, ranks in holders.items()
+    )
+
+
+def _checked_config(
+    ranks: int,
+    size: int,
+    k: int | None,
+    density: float | None,
+    algorithm: str,
+    teams: int,
+    sag: str,
+    residual: str,
+    wire: str,
+    wire_dtype: str,
+) -> Config:
+    _expect_integer("size", size)
+    if (k is None) == (density is None):
+        raise ValueError(f"SparseAllreduce: expected exactly one of k and density, got k={k} and density={density}")
+    if density is not None:
+        if not 0 <= density <= 1:
+            raise ValueError(f"SparseAllreduce: expected density between 0 and 1, got {density}")
+        k = max(1, round(density * size)) if density > 0 and size > 0 else 0
+    assert k is not None
+    _expect_integer("k", k)
+    choices = {"algorithm": ALGORITHMS, "sag": SAGS, "residual": POLICIES, "wire": INDEX_CODINGS}
+    given = {"algorithm": algorithm, "sag": sag, "residual": residual, "wire": wire}
+    for name, allowed in (choices | {"wire_dtype": VALUE_CODINGS}).items():
+        value = (given | {"wire_dtype": wire_dtype})[name]
+        if value not in allowed:
+            raise ValueError(f"SparseAllreduce: expected {name} in {allowed}, got {value!r}")
+    possible = schedule.team_counts(ranks)
+    if isinstance(teams, bool) or not isinstance(teams, int | np.integer) or teams not in possible:
+        raise ValueError(f"SparseAllreduce: expected teams to divide {ranks} ranks, i.e. one of {possible}, got {teams!r}")
+    if sag == "r" and not schedule.is_power_of_two(teams):
+        raise ValueError(f"SparseAllreduce: sag='r' needs a power of two of teams, got {teams}; use sag='b' or 'auto'")
+    return Config(
+        int(size), int(k), algorithm, int(teams), choose_sag(sag, int(teams)), residual, wire, wire_dtype
+    )
+
+
+def _expect_integer(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"SparseAllreduce: expected {name} to be an integer, got {value!r}")
+    if value < 0:
+        raise ValueError(f"SparseAllreduce: expected {name} >= 0, got {value}")
+
+
+def _check_gradient(grad: Any, size: int, dtype: np.dtype[Any] | None) -> None:
+    if not isinstance(grad, np.ndarray):
+        raise TypeError(f"reduce: expected grad to be a numpy array, got {type(grad).__name__}")
+    if grad.dtype not in VALUE_DTYPES:
+        raise TypeError(f"reduce: expected grad of dtype float32 or float64, got {grad.dtype}")
+    if dtype is not None and grad.dtype != dtype:
+        raise TypeError(f"reduce: expected grad of dtype {dtype}, as in the first reduce, got {grad.dtype}")
+    if grad.shape != (size,):
+        raise ValueError(f"reduce: expected grad of shape ({size},), got {grad.shape}")
+    if not grad.flags.c_contiguous:
+        raise ValueError(f"reduce: expected a contiguous grad, got strides {grad.strides}; pass np.ascontiguousarray(grad)")

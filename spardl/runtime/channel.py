@@ -1,0 +1,181 @@
+"""A group's line for one sequence of collectives, with what keeps its ranks together when something fails.
+
+Calls on a channel are numbered alike on all ranks. Every message carries its call's number, so that what is left over
+from a call that failed is thrown away by the next. A rank that fails tells all others on the control tag (a *notice*);
+they look there whenever they wait, and raise the same error. A rank whose wait gets too long says so too; those that hear
+it answer with what they wait for, and whoever has not spoken by the end of the grace period is the one that is missing.
+"""
+
+import json
+import struct
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from spardl.effects import Bytes
+from spardl.errors import OutOfStep, from_notice, to_notice
+from spardl.runtime.group import Group
+
+_ENVELOPE = struct.Struct("<4sI8x")  # magic, number of the call; 16 bytes keep the payload aligned
+_MAGIC = b"SPDL"
+_NOTICE = struct.Struct("<4sIB3x")
+_FAULT, _STALL = 1, 2
+_LONGEST_NOTICE = 4000  # short enough to be sent eagerly by any MPI
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a rank told the others about a call."""
+
+    sender: int
+    call: int
+    kind: int
+    body: bytes
+
+    @property
+    def is_stall(self) -> bool:
+        return self.kind == _STALL
+
+
+class Channel:
+    """Not for several threads at once, and for one collective at a time; any number of channels may be in use."""
+
+    def __init__(self, group: Group, pair: int) -> None:
+        self.group = group
+        self._data_tag, self._control_tag = group.tags(pair)
+        self._position = {rank: position for position, rank in enumerate(group.ranks)}
+        self._call = 0
+        self._busy = False
+        self._failed: set[int] = set()
+        self._notices: defaultdict[int, list[Notice]] = defaultdict(list)
+        self._outbox: list[tuple[MPI.Request, Any]] = []  # sends under way that nobody waits for, with their buffers
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> int:
+        """Starts the next call and returns its number."""
+        if self._busy:
+            raise RuntimeError("a collective is already under way on this channel; wait for it before the next")
+        self._busy = True
+        self._outbox = [(request, buffer) for request, buffer in self._outbox if not request.Test()]
+        self._call += 1
+        self._hear()
+        # The others gave up waiting for us: that call is over, and this one is their next.
+        while any(notice.is_stall for notice in self._notices[self._call]):
+            self._failed.add(self._call)
+            self._call += 1
+        return self._call
+
+    def end(self, *, failed: bool) -> None:
+        self._busy = False
+        if failed:
+            self._failed.add(self._call)
+        for call in [call for call in self._notices if call <= self._call]:
+            del self._notices[call]
+        self._failed = {call for call in self._failed if call > self._call - 1000}
+
+    # -- notices -------------------------------------------------------------------------------------------------------
+
+    def tell_fault(self, error: BaseException) -> None:
+        """Makes every other rank raise ``error`` in this call."""
+        self._tell(_FAULT, to_notice(error))
+
+    def tell_stall(self, waits_for: int, step: str) -> None:
+        self._tell(_STALL, json.dumps({"waits_for": waits_for, "step": step}).encode())
+
+    def notices(self) -> list[Notice]:
+        """Stalls that were told of this call. Raises if a rank failed in it, or in one that went well here."""
+        self._hear()
+        for call in [call for call in self._notices if call < self._call]:
+            for notice in self._notices.pop(call):
+                if call not in self._failed:
+                    raise OutOfStep(
+                        f"rank {notice.sender} failed in call {call}, which succeeded on rank {self.group.me}: "
+                        "the ranks' states differ now. Restore all of them from a checkpoint."
+                    )
+        for notice in self._notices[self._call]:
+            if not notice.is_stall:
+                raise Told(from_notice(notice.body, notice.sender))
+        return self._notices[self._call]
+
+    def _tell(self, kind: int, body: bytes) -> None:
+        notice = _NOTICE.pack(_MAGIC, self._call, kind) + body[:_LONGEST_NOTICE]
+        for position, rank in enumerate(self.group.ranks):
+            if position != self.group.me:
+                self._outbox.append((self.group.comm.Isend([notice, MPI.BYTE], rank, self._control_tag), notice))
+
+    def _hear(self) -> None:
+        status = MPI.Status()
+        while True:
+            message = self.group.comm.Improbe(MPI.ANY_SOURCE, self._control_tag, status)
+            if message is None:
+                return
+            buffer = bytearray(status.Get_count(MPI.BYTE))
+            message.Recv([buffer, MPI.BYTE])
+            _, call, kind = _NOTICE.unpack_from(buffer)
+            sender = self._position[status.Get_source()]
+            self._notices[call].append(Notice(sender, call, kind, bytes(buffer[_NOTICE.size :])))
+
+    # -- data ----------------------------------------------------------------------------------------------------------
+
+    def send(self, to: int, payload: Any) -> "Outgoing":
+        data = np.frombuffer(payload, np.uint8)
+        message = np.empty(_ENVELOPE.size + len(data), np.uint8)
+        message[: _ENVELOPE.size] = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
+        message[_ENVELOPE.size :] = data
+        request = self.group.comm.Isend([message, MPI.BYTE], self.group.ranks[to], self._data_tag)
+        return Outgoing(request, message)
+
+    def abandon(self, outgoing: "Outgoing") -> None:
+        """Leaves a send to complete whenever its receiver throws it away."""
+        self._outbox.append((outgoing.request, outgoing.message))
+
+    def arriving(self, source: int) -> "Incoming | None":
+        """The next message from ``source``, if it has come; it may still be on its way into the buffer."""
+        status = MPI.Status()
+        message = self.group.comm.Improbe(self.group.ranks[source], self._data_tag, status)
+        if message is None:
+            return None
+        buffer = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+        return Incoming(message.Irecv([buffer, MPI.BYTE]), buffer, source)
+
+    def accept(self, incoming: "Incoming") -> Bytes | None:
+        """The payload of a received message, or None if it was left over from an earlier call."""
+        magic, call = _ENVELOPE.unpack_from(incoming.buffer)
+        if magic != _MAGIC or call > self._call:
+            raise OutOfStep(
+                f"rank {incoming.source} is in call {call} of this collective, rank {self.group.me} in call {self._call}. "
+                "Every rank has to make the same calls in the same order."
+            )
+        if call < self._call:
+            return None
+        payload = incoming.buffer[_ENVELOPE.size :]
+        payload.flags.writeable = False
+        return payload
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    request: MPI.Request
+    message: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    request: MPI.Request
+    buffer: Bytes
+    source: int
+
+
+class Told(Exception):
+    """Carries an error that another rank told us of, so that it is not told again."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+

@@ -1,0 +1,118 @@
+"""The ranks that a collective runs on, and a place on their communicator where no other messages are."""
+
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias
+
+from mpi4py import MPI
+
+from spardl.errors import PeerTimeout
+from spardl.runtime.backoff import Backoff
+
+CommLike: TypeAlias = MPI.Intracomm | tuple[MPI.Intracomm, Sequence[int]]
+
+# Tags come in pairs, data and control. Those below _FIRST_FREE serve calls that have no object of their own: one pair for
+# the whole communicator, the others for lists of ranks, by checksum.
+_FIRST_FREE = 1024
+_BAND = 1 << 15  # pairs of tags at the top of the tag space, used where the communicator is the caller's own
+
+
+@dataclass(slots=True)
+class Home:
+    """What this process keeps for one communicator, as an attribute of it."""
+
+    private: MPI.Intracomm | None = None
+    next_free: int = _FIRST_FREE
+    shared: dict[tuple[int, ...], Any] = field(default_factory=dict)  # channels for calls without an object
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """P ranks of a communicator; ``me`` is this process's position among them."""
+
+    comm: MPI.Intracomm  # where the messages go
+    ranks: tuple[int, ...]  # positions to ranks of comm
+    me: int
+    home: Home
+    isolated: bool  # comm is ours alone
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    def tags(self, pair: int) -> tuple[int, int]:
+        """The data and control tag of a pair, wrapped into the tags that this MPI has."""
+        limit = int(self.comm.Get_attr(MPI.TAG_UB) or 32767) + 1
+        band = limit if self.isolated else min(limit // 2, 2 * _BAND)
+        data = limit - band + 2 * (pair % (band // 2))
+        return data, data + 1
+
+    def shared_pair(self) -> int:
+        if self.isolated and self.size == self.comm.size:
+            return 0
+        return 1 + zlib.crc32(repr(self.ranks).encode()) % (_FIRST_FREE - 1)
+
+
+@cache
+def _keyval() -> int:
+    return MPI.Comm.Create_keyval(delete_fn=_forget, nopython=False)
+
+
+def _forget(_comm: MPI.Comm, _keyval: int, home: Home) -> None:
+    if home.private is not None and not MPI.Is_finalized():
+        home.private.Free()
+
+
+def resolve(comm: CommLike, timeout: float) -> Group:
+    """The group meant by ``comm``: a communicator, or a pair of one and a list of its ranks.
+
+    A whole communicator is duplicated once (collectively, on first use), so that our messages never meet the caller's.
+    A list of ranks creates nothing: its messages use the duplicate if there is one, else tags at the top of the range.
+    """
+    if isinstance(comm, tuple) and len(comm) == 2 and isinstance(comm[0], MPI.Intracomm):
+        return _listed(*comm)
+    if not isinstance(comm, MPI.Intracomm):
+        raise TypeError(f"comm: expected an mpi4py communicator or (communicator, list of ranks), got {comm!r}")
+    home = _home(comm)
+    if home.private is None:
+        home.private = _duplicate(comm, timeout)
+    return Group(home.private, tuple(range(comm.size)), comm.rank, home, isolated=True)
+
+
+def _listed(comm: MPI.Intracomm, listed: Sequence[int]) -> Group:
+    ranks = tuple(int(rank) for rank in listed)
+    if len(set(ranks)) != len(ranks) or not all(0 <= rank < comm.size for rank in ranks):
+        raise ValueError(f"comm: expected distinct ranks between 0 and {comm.size - 1}, got {list(listed)}")
+    if comm.rank not in ranks:
+        raise ValueError(f"comm: this process is rank {comm.rank}, which is not in the list {list(listed)}")
+    home = _home(comm)
+    return Group(home.private or comm, ranks, ranks.index(comm.rank), home, isolated=home.private is not None)
+
+
+def _home(comm: MPI.Intracomm) -> Home:
+    home = comm.Get_attr(_keyval())
+    if home is None:
+        home = Home()
+        comm.Set_attr(_keyval(), home)
+    assert isinstance(home, Home)
+    return home
+
+
+def _duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
+    if comm.size == 1:
+        return comm.Dup()
+    private, request = comm.Idup()
+    deadline = time.monotonic() + timeout
+    pause = Backoff()
+    while not request.Test():
+        if time.monotonic() > deadline:
+            raise PeerTimeout(
+                f"first use of a communicator of {comm.size} ranks: not all of them came within {timeout:g} s. "
+                "Every rank of the communicator has to make this call.",
+                ranks=(),
+            )
+        pause()
+    return private

@@ -1,0 +1,205 @@
+"""Drives collectives on real ranks: buffers only, every wait with a deadline, any number of collectives in flight."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+from spardl.effects import Collective, Effect, Exchange, Recv, Send
+from spardl.errors import PeerTimeout
+from spardl.runtime.backoff import Backoff
+from spardl.runtime.channel import Channel, Incoming, Outgoing, Told
+from spardl.runtime.group import CommLike, Group, resolve
+from spardl.runtime.traffic import Traffic
+
+Result = TypeVar("Result")
+
+
+def default_timeout() -> float:
+    """Seconds to wait for a peer: ``SPARDL_TIMEOUT``, or five minutes."""
+    return float(os.environ.get("SPARDL_TIMEOUT", "300"))
+
+
+def run(comm: CommLike, generator: Collective[Result], *, timeout: float | None = None) -> Result:
+    """Runs this rank's part of a collective and returns what it returns.
+
+    ``comm`` is an mpi4py communicator, or ``(communicator, ranks)`` for a collective among a list of its ranks. Every
+    rank of the group has to call this, in the same order.
+    """
+    seconds = default_timeout() if timeout is None else timeout
+    return Task(shared_channel(resolve(comm, seconds)), generator, seconds).wait()
+
+
+def shared_channel(group: Group) -> Channel:
+    """The channel for calls that have no object of their own."""
+    channel = group.home.shared.get(group.ranks)
+    if channel is None:
+        channel = group.home.shared[group.ranks] = Channel(group, group.shared_pair())
+    return channel  # type: ignore[no-any-return]
+
+
+class Task(Generic[Result]):
+    """A collective in flight. ``advance`` it now and then, or ``wait`` for it."""
+
+    def __init__(self, channel: Channel, generator: Collective[Result], timeout: float, name: str = "collective") -> None:
+        self.traffic = Traffic()
+        self._channel, self._generator, self._timeout, self._name = channel, generator, timeout, name
+        self._effect: Effect | None = None
+        self._outgoing: Outgoing | None = None
+        self._incoming: Incoming | None = None
+        self._arrived: Any = None
+        self._receiving = False
+        self._outcome: tuple[Result] | BaseException | None = None
+        self._stall_ends: float | None = None
+        self._quiet_since = time.monotonic()
+        channel.begin()
+
+    @property
+    def done(self) -> bool:
+        return self._outcome is not None
+
+    def advance(self) -> bool:
+        """Moves as far as possible without waiting. True if anything moved; errors are raised, here and in wait."""
+        if self.done:
+            return False
+        try:
+            moved = self._move()
+            while not self.done and self._move():
+                pass
+            if not moved and not self.done:
+                self._look_around()
+            return moved
+        except BaseException as error:
+            raise self._fail(error) from None
+
+    def wait(self) -> Result:
+        """Drives the collective to its end and returns its result."""
+        pause = Backoff()
+        while not self.done:
+            if self.advance():
+                pause.reset()
+            elif not self.done:
+                pause()
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome[0]
+
+    # -- one step ------------------------------------------------------------------------------------------------------
+
+    def _move(self) -> bool:
+        """Resumes the generator if what it asked for is there; else looks after the messages under way."""
+        moved = self._progress_send() | self._progress_receive()
+        if self._outgoing is not None or self._receiving:
+            return moved
+        try:
+            effect = self._generator.send(self._arrived)
+        except StopIteration as stop:
+            self._channel.end(failed=False)
+            self._outcome = (stop.value,)
+            return True
+        self._arrived = None
+        self._start(effect)
+        return True
+
+    def _start(self, effect: Effect) -> None:
+        self._effect = effect
+        self._quiet_since = time.monotonic()
+        self.traffic.rounds += 1
+        if isinstance(effect, Exchange | Send):
+            self._outgoing = self._channel.send(effect.to, effect.payload)
+            self.traffic.messages_sent += 1
+            self.traffic.bytes_sent += len(self._outgoing.message)
+        self._receiving = isinstance(effect, Exchange | Recv)
+
+    def _progress_send(self) -> bool:
+        if self._outgoing is None or not self._outgoing.request.Test():
+            return False
+        self._outgoing = None
+        return True
+
+    def _progress_receive(self) -> bool:
+        if not self._receiving:
+            return False
+        if self._incoming is None:
+            assert isinstance(self._effect, Exchange | Recv)
+            self._incoming = self._channel.arriving(self._effect.source)
+        if self._incoming is None or not self._incoming.request.Test():
+            return False
+        incoming, self._incoming = self._incoming, None
+        self._arrived = self._channel.accept(incoming)
+        if self._arrived is not None:
+            self._receiving = False
+            self.traffic.bytes_received += len(incoming.buffer)
+        return True
+
+    # -- trouble -------------------------------------------------------------------------------------------------------
+
+    def _look_around(self) -> None:
+        """Nothing moved: has another rank failed or stalled, or have we waited too long ourselves?"""
+        stalls = self._channel.notices()
+        now = time.monotonic()
+        grace = min(1.0, self._timeout / 4)
+        if self._stall_ends is None and (stalls or now > self._quiet_since + self._timeout - grace):
+            self._channel.tell_stall(*self._waits_for())
+            self._stall_ends = now + grace
+        if self._stall_ends is None:
+            return
+        speakers = {self._channel.group.me, *(notice.sender for notice in stalls)}
+        if now > self._stall_ends or len(speakers) == self._channel.group.size:
+            raise Told(self._timed_out(speakers))
+
+    def _waits_for(self) -> tuple[int, str]:
+        effect = self._effect
+        peer = effect.to if isinstance(effect, Send) or not self._receiving else effect.source  # type: ignore[union-attr]
+        return peer, effect.step or f"round {self.traffic.rounds - 1}"  # type: ignore[union-attr]
+
+    def _timed_out(self, speakers: set[int]) -> PeerTimeout:
+        missing = tuple(sorted(set(range(self._channel.group.size)) - speakers))
+        waits = {self._channel.group.me: self._waits_for()}
+        for notice in self._channel.notices():
+            told = json.loads(notice.body)
+            waits[notice.sender] = (told["waits_for"], told["step"])
+        who = " and ".join(f"rank {rank}" for rank in missing) or "no rank is missing, but one of them"
+        waiting = "; ".join(
+            f"rank {rank} waits for rank {peer} in {step}"
+            for rank, (peer, step) in sorted(waits.items())
+            if peer in missing or not missing
+        )
+        return PeerTimeout(
+            f"{self._name}: {who} did not answer within {self._timeout:g} s ({waiting}). Is every rank making this call?",
+            ranks=missing,
+        )
+
+    def _fail(self, error: BaseException) -> BaseException:
+        """Ends the call on this rank and sees to it that it ends on the others."""
+        if isinstance(error, Told):
+            error = error.error
+        else:
+            self._channel.tell_fault(error)
+        if self._outgoing is not None:
+            self._channel.abandon(self._outgoing)
+        if self._incoming is not None:
+            self._channel.abandon(Outgoing(self._incoming.request, self._incoming.buffer))
+        self._channel.end(failed=True)
+        self._generator.close()
+        self._outcome = error
+        return error
+
+
+def wait_all(tasks: Sequence[Task[Any]]) -> list[Any]:
+    """Drives several collectives at once to their ends; the first error is raised when all have ended."""
+    pause = Backoff()
+    first_error: BaseException | None = None
+    while not all(task.done for task in tasks):
+        moved = False
+        for task in tasks:
+            try:
+                moved |= task.advance()
+            except Exception as error:
+                first_error, moved = first_error or error, True
+        pause.reset() if moved else pause()
+    if first_error is not None:
+        raise first_error
+    return [task.wait() for task in tasks]
