@@ -48,24 +48,25 @@ void scatter_add(Array<T>& dense, const Array<I>& indices, const Array<T>& value
     }
 }
 
-template <class T, class I>
-void overwrite_where(Array<T>& dense, const Array<I>& wanted, const Array<I>& indices, const Array<T>& values) {
+template <class T, class I, class Update>
+void update_in(Array<T>& dense, const Array<I>& wanted, const Array<I>& indices, const Array<T>& values,
+               Update update) {
     const auto b = view(indices, values);
     T* data = dense.mutable_data();
     const I* want = wanted.data();
     const std::int64_t size = wanted.size();
     const py::gil_scoped_release unlocked;
-    for_each_wanted(want, size, b, [&](std::int64_t j) { data[b.indices[j]] = b.values[j]; });
+    update_where(data, want, size, b, update);
+}
+
+template <class T, class I>
+void overwrite_where(Array<T>& dense, const Array<I>& wanted, const Array<I>& indices, const Array<T>& values) {
+    update_in(dense, wanted, indices, values, [](T& target, T value) { target = value; });
 }
 
 template <class T, class I>
 void add_where(Array<T>& dense, const Array<I>& wanted, const Array<I>& indices, const Array<T>& values) {
-    const auto b = view(indices, values);
-    T* data = dense.mutable_data();
-    const I* want = wanted.data();
-    const std::int64_t size = wanted.size();
-    const py::gil_scoped_release unlocked;
-    for_each_wanted(want, size, b, [&](std::int64_t j) { data[b.indices[j]] += b.values[j]; });
+    update_in(dense, wanted, indices, values, [](T& target, T value) { target += value; });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 
 #include "magnitude.hpp"
 
@@ -81,6 +82,29 @@ struct Strand {
     bool both_left() const { return i < i_end && j < j_end; }
 };
 
+using Strands = std::array<Strand, 4>;
+
+// Cuts a into equal parts and b at the same indices.
+template <class I>
+Strands cut_strands(const I* a, std::int64_t a_size, const I* b, std::int64_t b_size) {
+    Strands strands{};
+    constexpr auto count = static_cast<std::int64_t>(std::tuple_size<Strands>::value);
+    std::int64_t i = 0, j = 0;
+    for (std::int64_t s = 0; s < count; ++s) {
+        const std::int64_t i_end = a_size * (s + 1) / count;
+        std::int64_t j_end = b_size;
+        if (s + 1 < count) j_end = i_end == 0 ? 0 : std::upper_bound(b + j, b + b_size, a[i_end - 1]) - b;
+        strands[static_cast<std::size_t>(s)] = {i, i_end, j, j_end, i + j};
+        i = i_end;
+        j = j_end;
+    }
+    return strands;
+}
+
+inline bool all_have_both(const Strands& s) {
+    return s[0].both_left() & s[1].both_left() & s[2].both_left() & s[3].both_left();
+}
+
 template <class T, class I, class Rule>
 inline void step(const Rule& rule, Strand& s, I* indices, T* values) {
     const I ia = rule.a.indices[s.i], ib = rule.b.indices[s.j];
@@ -110,26 +134,12 @@ void finish(const Rule& rule, Strand& s, I* indices, T* values) {
 // Merges rule.a and rule.b; the outputs have room for both sizes. Returns the size of the union.
 template <class T, class I, class Rule>
 std::int64_t merge(const Rule& rule, I* indices, T* values) {
-    constexpr std::size_t strands = 4;
-    std::array<detail::Strand, strands> strand{};
-    std::int64_t i = 0, j = 0;
-    for (std::size_t s = 0; s < strands; ++s) {
-        const bool last = s + 1 == strands;
-        const std::int64_t i_end = last ? rule.a.size : rule.a.size * static_cast<std::int64_t>(s + 1) / strands;
-        const std::int64_t j_end =
-            last || i_end == 0
-                ? (last ? rule.b.size : j)
-                : std::upper_bound(rule.b.indices + j, rule.b.indices + rule.b.size, rule.a.indices[i_end - 1]) -
-                      rule.b.indices;
-        strand[s] = {i, i_end, j, j_end, i + j};
-        i = i_end;
-        j = j_end;
-    }
-    while (strand[0].both_left() & strand[1].both_left() & strand[2].both_left() & strand[3].both_left()) {
-        for (auto& s : strand) detail::step(rule, s, indices, values);
+    auto strands = detail::cut_strands(rule.a.indices, rule.a.size, rule.b.indices, rule.b.size);
+    while (detail::all_have_both(strands)) {
+        for (auto& s : strands) detail::step(rule, s, indices, values);
     }
     std::int64_t n = 0;
-    for (auto& s : strand) {
+    for (auto& s : strands) {
         detail::finish(rule, s, indices, values);
         std::copy(indices + s.out, indices + s.out + s.written, indices + n);  // common indices left gaps
         std::copy(values + s.out, values + s.out + s.written, values + n);
@@ -166,15 +176,24 @@ std::int64_t override_above(const View<T, I>& a, const View<T, I>& over, T floor
     return n;
 }
 
-// Calls hit(position in b) for every index of b that is also wanted.
-template <class T, class I, class Hit>
-void for_each_wanted(const I* wanted, std::int64_t wanted_size, const View<T, I>& b, Hit hit) {
-    std::int64_t i = 0, j = 0;
-    while (i < wanted_size && j < b.size) {
-        const I iw = wanted[i], ib = b.indices[j];
-        if (iw == ib) hit(j);
-        i += iw <= ib;
-        j += ib <= iw;
+// Applies update(target, b's value) to dense at every index of b that is also wanted.
+template <class T, class I, class Update>
+void update_where(T* dense, const I* wanted, std::int64_t wanted_size, const View<T, I>& b, Update update) {
+    auto strands = detail::cut_strands(wanted, wanted_size, b.indices, b.size);
+    T nowhere{};  // where updates of indices that are not wanted go: a store is cheaper than a mispredicted branch
+    const auto step = [&](detail::Strand& s) {
+        const I iw = wanted[s.i], ib = b.indices[s.j];
+        prefetch_ahead(dense, b.indices, s.j, b.size);
+        T* const targets[2] = {&nowhere, dense + ib};
+        update(*targets[iw == ib], b.values[s.j]);
+        s.i += iw <= ib;
+        s.j += ib <= iw;
+    };
+    while (detail::all_have_both(strands)) {
+        for (auto& s : strands) step(s);
+    }
+    for (auto& s : strands) {
+        while (s.both_left()) step(s);
     }
 }
 

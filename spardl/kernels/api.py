@@ -56,7 +56,7 @@ class Kernels(Protocol):
     ) -> tuple[npt.NDArray[np.int64], int]:
         """One pass: ``out = grad + residual``, and the entries of block j at or above ``floors[j]`` set aside.
 
-        Block j is ``bounds[j]:bounds[j+1]``; its candidates go to ``indices``/``values`` from ``starts[j]`` on, at most
+        ``out`` must not overlap the inputs.         Block j is ``bounds[j]:bounds[j+1]``; its candidates go to ``indices``/``values`` from ``starts[j]`` on, at most
         up to ``starts[j+1]``. Returns how many each block has (more than there is room for means: not all were stored),
         and the lowest index whose sum is NaN or infinite, or -1.
         """

@@ -35,7 +35,7 @@ class NativeKernels:
         indices, values = vectors[0]
         for more_indices, more_values in vectors[1:]:
             indices, values = _native.add(indices, values, more_indices, more_values)
-        return indices, values
+        return (indices, values) if len(vectors) > 1 else (indices.copy(), values.copy())
 
     def unpack(
         self,

@@ -121,6 +121,8 @@ class NumpyKernels:
         ones = np.flatnonzero(np.unpackbits(high.view(np.uint8), bitorder="little"))[:count]
         if len(ones) < count:
             raise ValueError(f"packed indices end after {len(ones)} of {count} entries")
+        if 64 * len(low) < count * bits:
+            raise ValueError("packed indices: low bits are cut short")
         quotients = np.diff(ones, prepend=-1) - 1
         low_bits = np.unpackbits(low.view(np.uint8), count=count * bits, bitorder="little").reshape(count, bits)
         remainders = low_bits.astype(np.int64) @ (np.int64(1) << np.arange(bits, dtype=np.int64))
