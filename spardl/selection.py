@@ -44,7 +44,8 @@ class Thresholds:
         """With the thresholds ``found`` this time (0 where none was)."""
         comparable = (found > 0) & (self.last > 0)
         growth = np.ones_like(found)
-        np.divide(found, self.last, out=growth, where=comparable)
+        with np.errstate(over="ignore"):  # "every non-zero" last time: a threshold next to zero
+            np.divide(found, self.last, out=growth, where=comparable)
         return Thresholds(np.where(found > 0, found, self.last), np.clip(growth, 0.5, 2.0), slack)
 
 
