@@ -26,7 +26,7 @@ class Home:
 
     private: MPI.Intracomm | None = None
     next_free: int = _FIRST_FREE
-    shared: dict[tuple[int, ...], Any] = field(default_factory=dict)  # channels for calls without an object
+    shared: dict[Any, Any] = field(default_factory=dict)  # channels for calls without an object
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Group:
         return data, data + 1
 
     def shared_pair(self) -> int:
-        if self.isolated and self.size == self.comm.size:
+        if self.ranks == tuple(range(self.comm.size)):
             return 0
         return 1 + zlib.crc32(repr(self.ranks).encode()) % (_FIRST_FREE - 1)
 

@@ -33,10 +33,11 @@ def run(comm: CommLike, generator: Collective[Result], *, timeout: float | None 
 
 def shared_channel(group: Group) -> Channel:
     """The channel for calls that have no object of their own."""
-    channel = group.home.shared.get(group.ranks)
-    if channel is None:
-        channel = group.home.shared[group.ranks] = Channel(group, group.shared_pair())
-    return channel  # type: ignore[no-any-return]
+    channels: dict[tuple[bool, tuple[int, ...]], Channel] = group.home.shared
+    key = (group.isolated, group.ranks)
+    if key not in channels:
+        channels[key] = Channel(group, group.shared_pair())
+    return channels[key]
 
 
 class Task(Generic[Result]):

@@ -1,0 +1,53 @@
+"""Starts a program of tests/mpi/programs under mpiexec, with a limit that kills it."""
+
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
+LIMIT = 60  # seconds
+
+
+@functools.cache
+def mpiexec():
+    """The mpiexec that belongs to this Python's MPI, and the flags it needs to put many ranks on few cores."""
+    beside_python = str(Path(sys.executable).parent)
+    path = shutil.which("mpiexec", path=os.pathsep.join([beside_python, os.environ["PATH"]]))
+    assert path is not None, "no mpiexec: pip install mpich"
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30).stdout
+    is_open_mpi = "Open MPI" in version or "OpenRTE" in version or "prte" in version.lower()
+    return [path, "--oversubscribe"] if is_open_mpi else [path]
+
+
+def launch(ranks, program, *arguments, limit=LIMIT, python_flags=()):
+    """Runs to the end, or kills the job; returns the completed process with its output as text."""
+    python = [sys.executable, *python_flags, str(PROGRAMS / program), *map(str, arguments)]
+    command = [*mpiexec(), "-n", str(ranks), *python]
+    environment = os.environ | {
+        "MPIEXEC_TIMEOUT": str(limit),
+        "OMP_NUM_THREADS": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PYTHONPATH": str(PROGRAMS.parents[1]),
+    }
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+    ) as job:
+        try:
+            output, _ = job.communicate(timeout=limit + 10)
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            output, _ = job.communicate()
+    return subprocess.CompletedProcess(command, job.returncode, output)
+
+
+def run(ranks, program, *arguments):
+    """Launches and expects success on every rank; a failed assertion on one ends the job at once."""
+    done = launch(ranks, program, *arguments, python_flags=("-m", "mpi4py"))
+    assert done.returncode == 0, done.stdout[-8000:]
+    assert done.stdout.count("rank done") == ranks, done.stdout[-8000:]
+    return done.stdout

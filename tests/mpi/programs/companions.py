@@ -1,0 +1,98 @@
+"""Several collectives in flight, lists of ranks without a communicator, and the caller's own messages beside ours."""
+
+import numpy as np
+from checks import assert_law, done, gradient, integer_gradient, world
+from mpi4py import MPI
+from reference import Reference
+
+import spardl
+from spardl.runtime.mpi import wait_all
+
+N, P, me = 1000, world.size, world.rank
+
+
+def many_in_flight():
+    """Five all-reduces at once, driven in different orders on different ranks."""
+    sizes = [N + 10 * i for i in range(5)]
+    allreduces = [spardl.SparseAllreduce(world, size, density=0.05, timeout=30) for size in sizes]
+    references = [Reference(P, 1, size, round(0.05 * size), "float32") for size in sizes]
+    for step in range(5):
+        order = np.random.default_rng([me, step]).permutation(5)
+        tasks = {i: allreduces[i].start(gradient(me, 100 * i + step, sizes[i])) for i in order}
+        wait_all(list(tasks.values()))
+        for i, task in tasks.items():
+            expected = references[i].reduce([gradient(rank, 100 * i + step, sizes[i]) for rank in range(P)])
+            assert task.wait().to_dense().tobytes() == expected.tobytes()
+    if P > 1:
+        running = allreduces[0].start(gradient(me, 1, sizes[0]))
+        try:
+            allreduces[0].start(gradient(me, 1, sizes[0]))
+            raise AssertionError("two reduces at once on one object")
+        except RuntimeError as error:
+            assert "already under way" in str(error)
+        running.wait()
+
+
+def rank_lists():
+    """Even and odd ranks work apart, overlapping groups in turn; nobody else takes part, no communicator is made."""
+    members = [rank for rank in range(P) if rank % 2 == me % 2][::-1]
+    grad = integer_gradient(me, 7, N, 1.0)
+    allreduce = spardl.SparseAllreduce((world, members), N, k=50, timeout=30)
+    reference = Reference(len(members), 1, N, 50, "float64")
+    expected = reference.reduce([integer_gradient(rank, 7, N, 1.0) for rank in members])
+    np.testing.assert_array_equal(allreduce.reduce(grad).to_dense(), expected)
+    for first in range(P - 1):
+        if me in (first, first + 1):
+            pair = [first, first + 1]
+            gathered = spardl.allgather((world, pair), spardl.SparseVector([me], [1.0], P), timeout=30)
+            assert [int(vector.indices[0]) for vector in gathered] == pair
+    try:
+        spardl.allgather((world, [(me + 1) % P]), spardl.SparseVector([], np.empty(0), 1)) if P > 1 else None
+        assert P == 1
+    except ValueError as error:
+        assert "not in the list" in str(error)
+
+
+def users_messages():
+    """Receives for any source and tag, posted before our messages fly, get the caller's message and nothing else."""
+    box = np.zeros(1)
+    request = world.Irecv(box, MPI.ANY_SOURCE, MPI.ANY_TAG)
+    allreduce = spardl.SparseAllreduce(world, N, k=100, timeout=30)
+    for step in range(3):
+        grad = integer_gradient(me, step, N, 1.0)
+        old = allreduce.residual.copy()
+        result = allreduce.reduce(grad)
+        assert_law(world, grad, old, result, allreduce.residual)
+        assert not request.Test()
+    world.Barrier()
+    world.Send(np.array([42.0 + me]), (me + 1) % P, tag=3)
+    status = MPI.Status()
+    request.Wait(status)
+    assert (status.Get_source(), status.Get_tag(), box[0]) == ((me - 1) % P, 3, 42.0 + (me - 1) % P)
+
+
+def any_generator():
+    """``run`` answers effects with bytes: a ring of sends and receives."""
+
+    def ring():
+        if me % 2 == 0:
+            yield spardl.Send((me + 1) % P, np.arange(me, me + 4))
+            arrived = yield spardl.Recv((me - 1) % P)
+        else:
+            arrived = yield spardl.Recv((me - 1) % P)
+            yield spardl.Send((me + 1) % P, np.arange(me, me + 4))
+        return arrived.view(int).tolist()
+
+    left = (me - 1) % P
+    assert spardl.run(world, ring(), timeout=30) == list(range(left, left + 4))
+
+
+if P > 1:
+    rank_lists()  # first, while the communicator has no duplicate
+users_messages()
+many_in_flight()
+if P > 1:
+    rank_lists()
+    any_generator()
+world.Dup().Free()
+done()

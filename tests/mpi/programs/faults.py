@@ -1,0 +1,129 @@
+"""Everything that may go wrong on one rank becomes an error on all; afterwards the state is as before, and work goes on."""
+
+import sys
+import time
+
+import numpy as np
+from checks import assert_law, done, integer_gradient, state_bytes, world
+
+import spardl
+
+N, P, me = 600, world.size, world.rank
+TEAMS = 2 if P % 2 == 0 else 1
+STEP = iter(range(10**6))
+
+
+def build(**changes):
+    return spardl.SparseAllreduce(world, **({"size": N, "k": 60, "teams": TEAMS, "timeout": 5} | changes))
+
+
+def good_reduce(allreduce):
+    grad = integer_gradient(me, next(STEP), N, scale=2.0**20)
+    old = allreduce.residual.copy()
+    assert_law(world, grad, old, allreduce.reduce(grad), allreduce.residual)
+
+
+def raises(kind, words, action, within=4.0):
+    """``action`` raises on this rank, soon, with all the words in its message; returns the error."""
+    started = time.monotonic()
+    try:
+        action()
+    except kind as error:
+        text = str(error)
+        assert all(word in text for word in words), text
+        assert time.monotonic() - started < within, time.monotonic() - started
+        return error
+    raise AssertionError(f"rank {me}: no {kind.__name__}")
+
+
+def fails_and_recovers(allreduce, kind, words, grad, **limits):
+    before = state_bytes(allreduce)
+    error = raises(kind, words, lambda: allreduce.reduce(grad), **limits)
+    assert state_bytes(allreduce) == before
+    world.Barrier()
+    good_reduce(allreduce)
+    return error
+
+
+def broken_on(rank, change):
+    grad = integer_gradient(me, next(STEP), N, scale=1.0)
+    return change(grad) if me == rank else grad
+
+
+def with_value(value, index):
+    def change(grad):
+        grad[index] = value
+        return grad
+
+    return change
+
+
+def bad_gradients(last):
+    allreduce = build()
+    good_reduce(allreduce)
+    for value in (np.nan, np.inf, -np.inf):
+        error = fails_and_recovers(
+            allreduce, spardl.NonFiniteGradient, [f"rank {last}", "index 321"], broken_on(last, with_value(value, 321))
+        )
+        assert (error.rank, error.index) == (last, 321)
+    fails_and_recovers(allreduce, spardl.NonFiniteGradient, ["non-finite"], broken_on(me, with_value(np.nan, me)))
+    fails_and_recovers(allreduce, ValueError, ["shape (600,)", "(599,)"], broken_on(last, lambda g: g[:-1].copy()))
+    fails_and_recovers(allreduce, ValueError, ["contiguous"], broken_on(last, lambda g: np.repeat(g, 2)[::2]))
+    fails_and_recovers(allreduce, ValueError, ["(600,)", "(600, 1)"], broken_on(last, lambda g: g[:, None]))
+    fails_and_recovers(allreduce, TypeError, ["float32 or float64", "int64"], broken_on(last, lambda g: g.astype(int)))
+    fails_and_recovers(allreduce, TypeError, ["float64, as in the first", "float32"], broken_on(last, lambda g: g.astype("f4")))
+    fails_and_recovers(allreduce, TypeError, ["numpy array", "list"], broken_on(last, lambda g: g.tolist()))
+    huge = np.full(N, 1.7e308)
+    if P > 1:
+        fails_and_recovers(allreduce, spardl.NonFiniteGradient, ["overflows"], huge)
+
+
+def different_dtypes_at_first(last):
+    allreduce = build()
+    grad = integer_gradient(me, next(STEP), N, scale=1.0, dtype="float32" if me == last else "float64")
+    raises(TypeError, ["dtype", "float32", "float64"], lambda: allreduce.reduce(grad))
+    world.Barrier()
+    good_reduce(allreduce)
+
+
+def built_differently(last):
+    for name, value in (("size", N + 1), ("k", 61), ("residual", "local"), ("wire", "raw"), ("wire_dtype", "bf16")):
+        changes = {name: value} if me == last else {}
+        error = raises(ValueError, ["disagree", name, f"on rank {last}"], lambda c=changes: build(**c))
+        assert len(set(world.allgather(str(error)))) == 1
+    other_teams = {2: 2, 3: 3, 4: 4}.get(P, P)
+    if TEAMS != other_teams:
+        changes = {"teams": other_teams} if me == last else {}
+        raises(ValueError, ["disagree", "teams"], lambda: build(**changes))
+    changes = {"teams": P + 1} if me == last else {}
+    raises(ValueError, [f"divide {P} ranks", f"got {P + 1}"], lambda: build(**changes))
+    raises(ValueError, ["divide", str([d for d in range(1, P + 1) if P % d == 0])], lambda: build(teams=P + 1))
+    good_reduce(build())
+
+
+def missing_rank(absent):
+    """One rank does not come: the others say so in time and name it. When it comes again, all goes on."""
+    allreduce = build(timeout=2)
+    good_reduce(allreduce)
+    before = state_bytes(allreduce)
+    if me != absent:
+        grad = integer_gradient(me, next(STEP), N, scale=1.0)
+        error = raises(spardl.PeerTimeout, [f"rank {absent} did not answer within 2 s", "round"], lambda: allreduce.reduce(grad), 2.5)
+        assert error.ranks == (absent,)
+    else:
+        next(STEP)
+        time.sleep(3)
+    assert state_bytes(allreduce) == before
+    world.Barrier()
+    good_reduce(allreduce)
+    good_reduce(allreduce)
+
+
+bad_gradients(P - 1)
+if P > 1:
+    different_dtypes_at_first(P - 1)
+    built_differently(P - 1)
+    missing_rank(P - 1)
+    missing_rank(0)
+if "--quick" not in sys.argv:
+    done()

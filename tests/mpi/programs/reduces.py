@@ -1,0 +1,46 @@
+"""Thirty consecutive reduces for every team count and SAG, against the reference transcription; traffic as scheduled."""
+
+import sys
+
+import numpy as np
+from checks import done, gradient, same_everywhere, world
+from reference import Reference
+
+import spardl
+from spardl import schedule
+
+N, K, STEPS = 2500, 120, 30
+P, me = world.size, world.rank
+
+
+def thirty_reduces(teams, sag, wire, backend):
+    allreduce = spardl.SparseAllreduce(world, N, k=K, teams=teams, sag=sag, wire=wire, backend=backend, timeout=30)
+    reference = Reference(P, teams, N, K, "float32", sag)
+    rounds = 2 * schedule.ceil_log2(P // teams) + schedule.ceil_log2(teams)
+    for step in range(STEPS):
+        result = allreduce.reduce(gradient(me, step, N))
+        expected = reference.reduce([gradient(rank, step, N) for rank in range(P)])
+        np.testing.assert_array_equal(result.indices, np.flatnonzero(expected))
+        assert result.values.tobytes() == expected[expected != 0].tobytes()
+        np.testing.assert_array_equal(allreduce.residual, reference.residual[me])
+        assert allreduce.traffic.rounds == allreduce.traffic.messages_sent == rounds
+        assert P == 1 or allreduce.traffic.bytes_sent > 0
+    assert same_everywhere(world, result.values)
+
+
+def allgathers():
+    vector = spardl.SparseVector([me, me + 3], np.array([me, 1.5], "float32"), 20 + me)
+    for algorithm in ("bruck", "recursive_doubling"):
+        if algorithm == "recursive_doubling" and not schedule.is_power_of_two(P):
+            continue
+        for rank, got in enumerate(spardl.allgather(world, vector, algorithm=algorithm, timeout=30)):
+            assert got.size == 20 + rank
+            np.testing.assert_array_equal(got.indices, [rank, rank + 3])
+            np.testing.assert_array_equal(got.values, np.array([rank, 1.5], "float32"))
+
+
+for teams in schedule.team_counts(P):
+    for sag in ["r", "b"] if schedule.is_power_of_two(teams) else ["b"]:
+        thirty_reduces(teams, sag, "raw" if sag == "r" else "packed", sys.argv[1])
+allgathers()
+done()
