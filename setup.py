@@ -28,7 +28,7 @@ class OptionalBuildExt(build_ext):
 
 
 native = Pybind11Extension(
-    "spardl._native",
+    "spardl.kernels._native",
     sorted(str(path.relative_to(HERE)) for path in (HERE / "csrc").glob("*.cpp")),
     depends=sorted(str(path.relative_to(HERE)) for path in (HERE / "csrc").glob("*.hpp")),
     cxx_std=17,
@@ -49,7 +49,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["spardl", "spardl.*"]),
-    package_data={"spardl": ["py.typed", "*.pyi"]},
+    package_data={"spardl": ["py.typed"], "spardl.kernels": ["*.pyi"]},
     ext_modules=[native],
     cmdclass={"build_ext": OptionalBuildExt},
     install_requires=["numpy>=1.26", "numba>=0.60", "mpi4py>=4.0"],

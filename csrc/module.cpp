@@ -1,4 +1,4 @@
-// spardl._native: the compiled kernels. One register function per topic, each in its own file.
+// spardl.kernels._native: the compiled kernels. One register function per topic, each in its own file.
 #include "arrays.hpp"
 #include "simd.hpp"
 

@@ -29,9 +29,7 @@ def allgather(
     return run(comm, _gather_vectors(range(group.size), group.me, vec, algorithm), timeout=timeout)
 
 
-def _gather_vectors(
-    ranks: range, position: int, vec: SparseVector, algorithm: str
-) -> Collective[list[SparseVector]]:
+def _gather_vectors(ranks: range, position: int, vec: SparseVector, algorithm: str) -> Collective[list[SparseVector]]:
     codec = Codec(kernels.load())
     frame = codec.encode(vec.indices, vec.values, 0, vec.size)
     frames = yield from _ALGORITHMS[algorithm](ranks, position, frame)

@@ -48,7 +48,7 @@ class SparseAllreduce:
     k, density: how many entries the result keeps, as a number or as a fraction of ``size``; exactly one of the two.
     teams: number of teams (d); must divide the number of ranks. More teams: fewer rounds, more bytes.
     sag: how teams exchange: ``"r"`` (powers of two), ``"b"`` (any number), ``"auto"``.
-    residual: ``"global"`` loses nothing. ``"partial"`` and ``"local"`` lose gradients by design; they exist for comparison.
+    residual: ``"global"`` loses nothing; ``"partial"`` and ``"local"`` do, by design, for comparison.
     backend: kernels: ``"native"``, ``"numba"``, ``"numpy"``, ``"auto"`` (or ``SPARDL_BACKEND``). Ranks may differ.
     wire: indices as ``"raw"`` or ``"packed"``, or what is smaller (``"auto"``).
     wire_dtype: values as they are (``"same"``), or ``"bf16"``/``"fp16"``; the rounding error stays in the residual.
@@ -75,9 +75,7 @@ class SparseAllreduce:
         self._group = resolve(comm, self._timeout)
         self._config, self._channel, self._kernels = self._agree(
             lambda: (
-                _checked_config(
-                    self._group.size, size, k, density, algorithm, teams, sag, residual, wire, wire_dtype
-                ),
+                _checked_config(self._group.size, size, k, density, algorithm, teams, sag, residual, wire, wire_dtype),
                 kernels.load(backend),
             )
         )
@@ -116,10 +114,8 @@ class SparseAllreduce:
     @property
     def residual(self) -> npt.NDArray[Any]:
         """What this rank still owes: gradients handed in that no result has contained yet. A read-only view."""
-        if self._reducer is None:
-            view = np.zeros(self._config.size, np.float32)
-        else:
-            view = self._reducer.residual.view()
+        owed = np.zeros(self._config.size, np.float32) if self._reducer is None else self._reducer.residual
+        view = owed.view()
         view.flags.writeable = False
         return view
 
@@ -201,7 +197,9 @@ def _raise_disagreement(gathered: list[dict[str, Any]]) -> None:
     differing = [name for name in configs[0] if any(config[name] != configs[0][name] for config in configs)]
     if differing:
         details = "; ".join(f"{name}: {_by_value([config[name] for config in configs])}" for name in differing)
-        raise ValueError(f"SparseAllreduce: the ranks disagree on {details}. Build it with the same arguments everywhere.")
+        raise ValueError(
+            f"SparseAllreduce: the ranks disagree on {details}. Build it with the same arguments everywhere."
+        )
 
 
 def _by_value(values: list[Any]) -> str:
@@ -244,12 +242,12 @@ def _checked_config(
             raise ValueError(f"SparseAllreduce: expected {name} in {allowed}, got {value!r}")
     possible = schedule.team_counts(ranks)
     if isinstance(teams, bool) or not isinstance(teams, int | np.integer) or teams not in possible:
-        raise ValueError(f"SparseAllreduce: expected teams to divide {ranks} ranks, i.e. one of {possible}, got {teams!r}")
+        raise ValueError(
+            f"SparseAllreduce: expected teams to divide {ranks} ranks, i.e. one of {possible}, got {teams!r}"
+        )
     if sag == "r" and not schedule.is_power_of_two(teams):
         raise ValueError(f"SparseAllreduce: sag='r' needs a power of two of teams, got {teams}; use sag='b' or 'auto'")
-    return Config(
-        int(size), int(k), algorithm, int(teams), choose_sag(sag, int(teams)), residual, wire, wire_dtype
-    )
+    return Config(int(size), int(k), algorithm, int(teams), choose_sag(sag, int(teams)), residual, wire, wire_dtype)
 
 
 def _expect_integer(name: str, value: Any) -> None:
@@ -269,4 +267,6 @@ def _check_gradient(grad: Any, size: int, dtype: np.dtype[Any] | None) -> None:
     if grad.shape != (size,):
         raise ValueError(f"reduce: expected grad of shape ({size},), got {grad.shape}")
     if not grad.flags.c_contiguous:
-        raise ValueError(f"reduce: expected a contiguous grad, got strides {grad.strides}; pass np.ascontiguousarray(grad)")
+        raise ValueError(
+            f"reduce: expected a contiguous grad, got strides {grad.strides}; pass np.ascontiguousarray(grad)"
+        )

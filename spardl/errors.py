@@ -41,7 +41,7 @@ _TOLD_AS_THEMSELVES = (ValueError, TypeError, PeerError, OutOfStep, WireError, M
 
 def to_notice(error: BaseException) -> bytes:
     """``error`` as bytes that ``from_notice`` turns into the same error on another rank."""
-    told = {"type": type(error).__name__, "text": str(error)}
+    told: dict[str, str | int] = {"type": type(error).__name__, "text": str(error)}
     if isinstance(error, NonFiniteGradient):
         told |= {"rank": error.rank, "index": error.index}
     return json.dumps(told).encode()

@@ -1,12 +1,13 @@
 """Exact top-k of every block with one pass over the gradient.
 
-The pass that adds gradient and residual also sets aside the candidates: entries at or above a *floor*, a little less than
-the block's threshold in the last reduce. What other ranks send is kept beside the accumulator (an *overlay*: the sums so
-far at the received indices), never added into it. The k largest of a block are then among candidates and overlay,
-provided that k of those stand at or above the floor, because whatever else there is stands below it. If not, the block is
-searched again in full: slower, just as exact.
+The pass that adds gradient and residual also sets aside the candidates: entries at or above a *floor*, a little less
+than the block's threshold in the last reduce. What other ranks send is kept beside the accumulator (an *overlay*: the
+sums so far at the received indices), never added into it. The k largest of a block are then among candidates and
+overlay, provided that k of those stand at or above the floor, because whatever else there is stands below it. If not,
+the block is searched again in full: slower, just as exact.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +18,15 @@ from spardl.kernels.api import Indices, Kernels, Pair, Selected, Values
 from spardl.schedule import Blocks
 from spardl.sparse import index_dtype
 
-# How far below the expected threshold the floor lies: twice as far after it was too high, a little less after a success.
-_SLACK_MIN, _SLACK_START, _SLACK_MAX = 0.02, 0.05, 0.5
-_SLACK_DECAY = 0.9
+# How far below the expected threshold the floor lies: twice as far after it was too high, a little less after a
+# success, but never closer than chance moves the k-th largest of fresh numbers.
+_SLACK_START, _SLACK_MAX, _SLACK_DECAY = 0.05, 0.5, 0.9
+
+
+def _least_slack(budgets: Sequence[int]) -> npt.NDArray[np.float64]:
+    return np.minimum(0.02 + 0.5 / np.sqrt(np.maximum(budgets, 1)), _SLACK_MAX)
+
+
 # Room for candidates per entry wanted; a floor that lets more through is of no use.
 _ROOM = 4
 
@@ -33,8 +40,9 @@ class Thresholds:
     slack: npt.NDArray[np.float64]
 
     @classmethod
-    def unknown(cls, blocks: int) -> "Thresholds":
-        return cls(np.zeros(blocks), np.ones(blocks), np.full(blocks, _SLACK_START))
+    def unknown(cls, budgets: Sequence[int]) -> "Thresholds":
+        blocks = len(budgets)
+        return cls(np.zeros(blocks), np.ones(blocks), np.maximum(_SLACK_START, _least_slack(budgets)))
 
     def floors(self) -> npt.NDArray[np.float64]:
         """A little less than what the thresholds should be next time. Growth fades, so only its root is expected."""
@@ -65,8 +73,9 @@ class Selector:
         self._starts = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
         self._indices = np.empty(self._starts[-1], self.index_dtype)
         self._values = np.empty(self._starts[-1], self._dtype)
+        self._least_slack = _least_slack(self._budgets)
         self.nothing: Pair = (np.empty(0, self.index_dtype), np.empty(0, self._dtype))
-        self.thresholds = Thresholds.unknown(len(self._budgets))
+        self.thresholds = Thresholds.unknown(self._budgets)
 
     def accumulate(self, grad: Values, residual: Values, acc: Values) -> None:
         """``acc = grad + residual``, candidates set aside; raises NonFiniteGradient and forgets nothing."""
@@ -108,7 +117,7 @@ class Selector:
         if chosen.found < k and not complete:
             self._slack[j] = min(_SLACK_MAX, 2 * self._slack[j])
             return self._select_in_full(j, k)
-        self._slack[j] = max(_SLACK_MIN, _SLACK_DECAY * self._slack[j])
+        self._slack[j] = max(self._least_slack[j], _SLACK_DECAY * self._slack[j])
         return self._chosen(j, chosen)
 
     def _select_in_full(self, j: int, k: int) -> Pair:

@@ -40,7 +40,7 @@ class SparseVector:
             raise TypeError(f"SparseVector: expected integer indices, got {index_array.dtype}")
         if value_array.dtype not in VALUE_DTYPES:
             raise TypeError(f"SparseVector: expected float32 or float64 values, got {value_array.dtype}")
-        if len(index_array) and not (0 <= index_array[0] and index_array[-1] < size):
+        if len(index_array) and (index_array[0] < 0 or index_array[-1] >= size):
             raise ValueError(
                 f"SparseVector: expected indices in 0…{size - 1}, got {index_array[0]} … {index_array[-1]}"
             )

@@ -21,7 +21,9 @@ from spardl.sparse import index_dtype
 INDEX_CODINGS = ("auto", "raw", "packed")
 VALUE_CODINGS = ("same", "bf16", "fp16")
 
-_HEADER = struct.Struct("<4sBBBBqqqq")  # magic, dtype, value coding, index coding, bits; count, base, length, high words
+_HEADER = struct.Struct(
+    "<4sBBBBqqqq"
+)  # magic, dtype, value coding, index coding, bits; count, base, length, high words
 _MAGIC = b"SPv1"
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 _RAW, _PACKED = 0, 1

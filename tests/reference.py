@@ -23,11 +23,11 @@ class Reference:
         self.kj = [(j + 1) * k // p - j * k // p for j in range(p)]
         self.residual = [np.zeros(n, dtype) for _ in range(ranks)]
         step = max(1, round(0.01 * k * (teams - 1) / ranks))
-        self.width = [dict(h=-(-kw // teams), step=step, flag=False, seen=None) for kw in self.kj]
+        self.width = [{"h": -(-kw // teams), "step": step, "flag": False, "seen": None} for kw in self.kj]
 
     def reduce(self, grads):
         """The dense result; residuals are updated."""
-        acc = [g + r for g, r in zip(grads, self.residual)]
+        acc = [g + r for g, r in zip(grads, self.residual, strict=True)]
         self.sums = [a.copy() for a in acc]  # acc and what was received, until the block is sent
         self.drop = [np.zeros_like(a) for a in acc]
         self.sent = [np.zeros(self.n, bool) for _ in acc]
@@ -90,7 +90,7 @@ class Reference:
                 width["flag"] = False
             width["h"] = min(max(width["h"] + width["step"], -(-kw // self.d)), kw)
         total = np.zeros_like(held[0])
-        for r, mine in zip(peers, held):
+        for r, mine in zip(peers, held, strict=True):
             mask = largest(mine, width["h"])
             self.drop[r][self.block[w]] += np.where(mask, 0, mine)
             self.sent[r][self.block[w]] &= mask

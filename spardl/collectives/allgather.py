@@ -11,7 +11,9 @@ from spardl.effects import Bytes, Collective, Exchange
 Rounds = Callable[[int, int], list[schedule.Round]]
 
 
-def gather_frames(group: Sequence[int], position: int, frame: Bytes, rounds: Rounds, name: str) -> Collective[list[Bytes]]:
+def gather_frames(
+    group: Sequence[int], position: int, frame: Bytes, rounds: Rounds, name: str
+) -> Collective[list[Bytes]]:
     """``frame`` from every position of ``group``, along the rounds of a schedule of this module's callers."""
     held = {position: frame}
     for number, r in enumerate(rounds(len(group), position)):

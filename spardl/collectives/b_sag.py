@@ -36,7 +36,7 @@ class Width:
 
 
 def b_sag(party: Party, held: Pair, width: Width) -> Collective[tuple[Pair, Width]]:
-    """Returns the entries kept of the sum over all teams, the same on all ranks of equal position; and the next width."""
+    """The entries kept of the sum over all teams, the same on all ranks of equal position; and the next width."""
     peers = party.layout.peers_of(party.rank)
     first = party.kernels.split(*held, width.h)
     party.ledger.cut(first.rest_indices, first.rest_values)

@@ -1,6 +1,7 @@
 """What the phases of SparDL have in common on one rank during one reduce."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class Party:
     rank: int
     layout: schedule.Teams
     blocks: schedule.Blocks
-    dtype: np.dtype[np.floating]
+    dtype: np.dtype[Any]
     kernels: Kernels
     codec: Codec
     selector: Selector

@@ -45,14 +45,16 @@ class SparDL:
         residual: str = "global",
     ) -> None:
         self.size, self.rank, self.layout = size, rank, layout
-        self.dtype = np.dtype(dtype)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._sag = choose_sag(sag, layout.teams)
         self._policy = residual
         self._kernels, self._codec = kernels, codec
         self._blocks = schedule.cut_blocks(size, k, layout.per_team)
         self._selector = Selector(kernels, self._blocks, self.dtype, rank)
         self.residual: Values = np.empty(size, self.dtype)
-        self.residual.fill(0)  # not np.zeros: calloc'ed memory is not backed by huge pages, which costs 10 % of the pass
+        self.residual.fill(
+            0
+        )  # not np.zeros: calloc'ed memory is not backed by huge pages, which costs 10 % of the pass
         self._spare: Values = np.empty(size, self.dtype)
         own_budget = self._blocks.budgets[layout.place(rank).position]
         self._width = Width.initial(k, own_budget, layout.teams, layout.ranks)
@@ -105,6 +107,4 @@ def _gather(party: Party, held: Pair) -> Collective[list[Pair]]:
     held = party.as_on_the_wire(held, party.layout.teams)
     gather = recursive_doubling if schedule.is_power_of_two(len(team)) else bruck
     frames = yield from gather(team, position, party.frame(position, held))
-    return [
-        held if block == position else party.read(frame, team[block]) for block, frame in enumerate(frames)
-    ]
+    return [held if block == position else party.read(frame, team[block]) for block, frame in enumerate(frames)]

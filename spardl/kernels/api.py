@@ -56,9 +56,9 @@ class Kernels(Protocol):
     ) -> tuple[npt.NDArray[np.int64], int]:
         """One pass: ``out = grad + residual``, and the entries of block j at or above ``floors[j]`` set aside.
 
-        ``out`` must not overlap the inputs.         Block j is ``bounds[j]:bounds[j+1]``; its candidates go to ``indices``/``values`` from ``starts[j]`` on, at most
-        up to ``starts[j+1]``. Returns how many each block has (more than there is room for means: not all were stored),
-        and the lowest index whose sum is NaN or infinite, or -1.
+        ``out`` must not overlap the inputs. Block j is ``bounds[j]:bounds[j+1]``; its candidates go to ``indices`` and
+        ``values`` from ``starts[j]`` on, at most up to ``starts[j+1]``. Returns how many each block has (more than fit
+        means: not all were stored), and the lowest index whose sum is NaN or infinite, or -1.
         """
 
     def topk_dense(self, dense: Values, k: int, base: int, index_dtype: npt.DTypeLike) -> Pair:
@@ -92,13 +92,11 @@ class Kernels(Protocol):
     def add_where(self, dense: Values, wanted: Indices, indices: Indices, values: Values) -> None:
         """``dense[i] += values[i]`` for those ``indices`` that are also ``wanted``, in place."""
 
-    def pack(
-        self, indices: Indices, base: int, bits: int
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    def pack(self, indices: Indices, base: int, bits: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         """Gaps between indices as two bit streams in little-endian 64-bit words.
 
-        The gap before entry i is ``indices[i] - indices[i-1] - 1`` (for the first: ``indices[0] - base``). Its ``bits``
-        low bits stand at bit ``i * bits`` of the first stream; the rest, q, in unary in the second: q zeros, then a one.
+        The gap before entry i is ``indices[i] - indices[i-1] - 1`` (for the first: ``indices[0] - base``). Its low
+        ``bits`` bits stand at bit ``i * bits`` of the first stream; the rest, q, in unary in the second.
         """
 
     def unpack(

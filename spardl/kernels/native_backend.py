@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spardl import _native
+from spardl.kernels import _native
 from spardl.kernels.api import Indices, Pair, Selected, Split, Values
 
 

@@ -99,10 +99,9 @@ class NumpyKernels:
         hit = np.isin(indices, wanted)
         dense[indices[hit]] += values[hit]
 
-    def pack(
-        self, indices: Indices, base: int, bits: int
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-        gaps = np.diff(indices.astype(np.int64), prepend=base - 1) - 1
+    def pack(self, indices: Indices, base: int, bits: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+        gaps = np.concatenate([[base - 1], indices]).astype(np.int64)
+        gaps = gaps[1:] - gaps[:-1] - 1
         low_bits = (gaps[:, None] >> np.arange(bits)) & 1
         ones = np.cumsum((gaps >> bits) + 1) - 1
         high_bits = np.zeros(ones[-1] + 1 if len(ones) else 0, np.uint8)

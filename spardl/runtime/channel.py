@@ -2,13 +2,12 @@
 
 Calls on a channel are numbered alike on all ranks. Every message carries its call's number, so that what is left over
 from a call that failed is thrown away by the next. A rank that fails tells all others on the control tag (a *notice*);
-they look there whenever they wait, and raise the same error. A rank whose wait gets too long says so too; those that hear
-it answer with what they wait for, and whoever has not spoken by the end of the grace period is the one that is missing.
+they look there whenever they wait, and raise the same error. A rank whose wait gets too long says so too; those that
+hear it answer with what they wait for, and whoever has not spoken by the end of the grace period is missing.
 """
 
 import json
 import struct
-import time
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
@@ -145,10 +144,10 @@ class Channel:
 
     def accept(self, incoming: "Incoming") -> Bytes | None:
         """The payload of a received message, or None if it was left over from an earlier call."""
-        magic, call = _ENVELOPE.unpack_from(incoming.buffer)
+        magic, call = _ENVELOPE.unpack(incoming.buffer[: _ENVELOPE.size].tobytes())
         if magic != _MAGIC or call > self._call:
             raise OutOfStep(
-                f"rank {incoming.source} is in call {call} of this collective, rank {self.group.me} in call {self._call}. "
+                f"rank {incoming.source} is in call {call} of this collective, rank {self.group.me} in {self._call}. "
                 "Every rank has to make the same calls in the same order."
             )
         if call < self._call:
@@ -177,5 +176,3 @@ class Told(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
-
-

@@ -14,8 +14,8 @@ from spardl.runtime.backoff import Backoff
 
 CommLike: TypeAlias = MPI.Intracomm | tuple[MPI.Intracomm, Sequence[int]]
 
-# Tags come in pairs, data and control. Those below _FIRST_FREE serve calls that have no object of their own: one pair for
-# the whole communicator, the others for lists of ranks, by checksum.
+# Tags come in pairs, data and control. Those below _FIRST_FREE serve calls that have no object of their own: one pair
+# for the whole communicator, the others for lists of ranks, by checksum.
 _FIRST_FREE = 1024
 _BAND = 1 << 15  # pairs of tags at the top of the tag space, used where the communicator is the caller's own
 

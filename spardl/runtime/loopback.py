@@ -1,6 +1,6 @@
 """All ranks in this process and one thread: deterministic, so that thousands of configurations can be tried a minute.
 
-Messages between two ranks keep their order, as with MPI; which rank moves next is free, and a seed makes it adversarial.
+Messages between two ranks keep their order, as with MPI; which rank moves next is free, and a seed shuffles it.
 When no rank can move, that is a deadlock of the algorithm, and the error says who waits for whom.
 """
 

@@ -43,7 +43,9 @@ def shared_channel(group: Group) -> Channel:
 class Task(Generic[Result]):
     """A collective in flight. ``advance`` it now and then, or ``wait`` for it."""
 
-    def __init__(self, channel: Channel, generator: Collective[Result], timeout: float, name: str = "collective") -> None:
+    def __init__(
+        self, channel: Channel, generator: Collective[Result], timeout: float, name: str = "collective"
+    ) -> None:
         self.traffic = Traffic()
         self._channel, self._generator, self._timeout, self._name = channel, generator, timeout, name
         self._effect: Effect | None = None
@@ -169,7 +171,8 @@ class Task(Generic[Result]):
             if peer in missing or not missing
         )
         return PeerTimeout(
-            f"{self._name}: {who} did not answer within {self._timeout:g} s ({waiting}). Is every rank making this call?",
+            f"{self._name}: {who} did not answer within {self._timeout:g} s ({waiting}). "
+            "Is every rank making this call?",
             ranks=missing,
         )
 

@@ -4,6 +4,7 @@ import os
 import time
 
 import pytest
+
 from mpi.launcher import launch, run
 
 RANKS = [int(p) for p in os.environ.get("SPARDL_TEST_RANKS", "1,2,3,4,5,6,7,8").split(",")]

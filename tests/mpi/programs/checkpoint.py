@@ -1,4 +1,4 @@
-"""``checkpoint.py FOLDER straight|save|resume``: thirty reduces in one go, or fifteen, a checkpoint, and fifteen more."""
+"""``checkpoint.py FOLDER straight|save|resume``: thirty reduces at once, or in two halves."""
 
 import pickle
 import sys

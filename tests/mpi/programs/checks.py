@@ -1,4 +1,4 @@
-"""What the programs have in common. Gradients depend on (seed, rank, step) only, so that every rank knows all of them."""
+"""What the programs share. Gradients depend on rank and step only, so that every rank knows all of them."""
 
 import numpy as np
 from mpi4py import MPI
@@ -30,7 +30,8 @@ def same_everywhere(comm, data):
 def state_bytes(allreduce):
     state = allreduce.state_dict()
     return [
-        (name, value.tobytes() if isinstance(value, np.ndarray) else repr(value)) for name, value in sorted(state.items())
+        (name, value.tobytes() if isinstance(value, np.ndarray) else repr(value))
+        for name, value in sorted(state.items())
     ]
 
 

@@ -1,4 +1,4 @@
-"""Everything that may go wrong on one rank becomes an error on all; afterwards the state is as before, and work goes on."""
+"""What goes wrong on one rank becomes an error on all; afterwards the state is as before, and work goes on."""
 
 import sys
 import time
@@ -71,7 +71,9 @@ def bad_gradients(last):
     fails_and_recovers(allreduce, ValueError, ["contiguous"], broken_on(last, lambda g: np.repeat(g, 2)[::2]))
     fails_and_recovers(allreduce, ValueError, ["(600,)", "(600, 1)"], broken_on(last, lambda g: g[:, None]))
     fails_and_recovers(allreduce, TypeError, ["float32 or float64", "int64"], broken_on(last, lambda g: g.astype(int)))
-    fails_and_recovers(allreduce, TypeError, ["float64, as in the first", "float32"], broken_on(last, lambda g: g.astype("f4")))
+    fails_and_recovers(
+        allreduce, TypeError, ["float64, as in the first", "float32"], broken_on(last, lambda g: g.astype("f4"))
+    )
     fails_and_recovers(allreduce, TypeError, ["numpy array", "list"], broken_on(last, lambda g: g.tolist()))
     huge = np.full(N, 1.7e308)
     if P > 1:
@@ -92,7 +94,7 @@ def built_differently(last):
         error = raises(ValueError, ["disagree", name, f"on rank {last}"], lambda c=changes: build(**c))
         assert len(set(world.allgather(str(error)))) == 1
     other_teams = {2: 2, 3: 3, 4: 4}.get(P, P)
-    if TEAMS != other_teams:
+    if other_teams != TEAMS:
         changes = {"teams": other_teams} if me == last else {}
         raises(ValueError, ["disagree", "teams"], lambda: build(**changes))
     changes = {"teams": P + 1} if me == last else {}
@@ -108,7 +110,12 @@ def missing_rank(absent):
     before = state_bytes(allreduce)
     if me != absent:
         grad = integer_gradient(me, next(STEP), N, scale=1.0)
-        error = raises(spardl.PeerTimeout, [f"rank {absent} did not answer within 2 s", "round"], lambda: allreduce.reduce(grad), 2.5)
+        error = raises(
+            spardl.PeerTimeout,
+            [f"rank {absent} did not answer within 2 s", "round"],
+            lambda: allreduce.reduce(grad),
+            2.5,
+        )
         assert error.ranks == (absent,)
     else:
         next(STEP)

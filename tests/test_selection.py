@@ -1,0 +1,112 @@
+"""The one-pass selection is exact whatever the last threshold said, and says when it had to look twice."""
+
+import numpy as np
+import pytest
+
+from spardl import NonFiniteGradient, kernels, schedule
+from spardl.selection import Selector, Thresholds
+
+N, K, P = 30_000, 300, 3
+
+
+@pytest.fixture
+def selector(backend_name):
+    return Selector(kernels.load(backend_name), schedule.cut_blocks(N, K, P), np.float32, rank=0)
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """Counts the blocks that had to be searched in full."""
+    counted = []
+    in_full = Selector._select_in_full
+    monkeypatch.setattr(Selector, "_select_in_full", lambda self, j, k: counted.append(j) or in_full(self, j, k))
+    return counted
+
+
+def check_blocks(selector, acc, received=None):
+    for j in range(P):
+        block = slice(j * N // P, (j + 1) * N // P)
+        summed = acc[block].copy()
+        if received is not None:
+            at, values = received[j]
+            selector.receive(j, at, values)
+            summed[at - block.start] += values
+        expected = np.sort(np.lexsort((np.arange(len(summed)), -np.abs(summed)))[: K // P])
+        indices, values = selector.select(j)
+        np.testing.assert_array_equal(indices, expected + block.start)
+        assert values.tobytes() == summed[expected].tobytes()
+
+
+def run(selector, grad, received=None):
+    acc, zero = np.empty(N, np.float32), np.zeros(N, np.float32)
+    selector.accumulate(grad.astype(np.float32), zero, acc)
+    check_blocks(selector, acc, received)
+    selector.commit()
+
+
+def test_warm_threshold_needs_no_second_look(selector, searches):
+    rng = np.random.default_rng(0)
+    run(selector, rng.standard_normal(N))
+    assert searches == [0, 1, 2]  # nothing was known
+    searches.clear()
+    for _ in range(5):
+        run(selector, rng.standard_normal(N))
+    assert searches == []
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.5, 3.0, 1e3])
+def test_a_wrong_guess_is_found_out(selector, searches, scale):
+    rng = np.random.default_rng(1)
+    run(selector, rng.standard_normal(N))
+    searches.clear()
+    run(selector, rng.standard_normal(N) * scale)
+    assert searches == [0, 1, 2]
+
+
+def test_cancellation_by_what_is_received(selector, searches):
+    """Other ranks' entries wipe out this rank's largest: the candidates no longer suffice."""
+    rng = np.random.default_rng(2)
+    run(selector, rng.standard_normal(N))
+    grad = rng.standard_normal(N).astype(np.float32)
+    received = []
+    for j in range(P):
+        block = np.arange(j * N // P, (j + 1) * N // P)
+        at = np.sort(block[np.argsort(-np.abs(grad[block]))[:400]]).astype(np.int32)
+        received.append((at, -grad[at]))
+    searches.clear()
+    run(selector, grad, received)
+    assert searches == [0, 1, 2]
+
+
+def test_fewer_non_zeros_than_wanted(selector, searches):
+    sparse = np.zeros(N)
+    sparse[[5, 12_000, 29_999]] = [1.0, -2.0, 3.0]
+    for _ in range(3):
+        acc = np.empty(N, np.float32)
+        selector.accumulate(sparse.astype(np.float32), np.zeros(N, np.float32), acc)
+        assert [selector.select(j)[0].tolist() for j in range(P)] == [[5], [12_000], [29_999]]
+        selector.commit()
+    assert searches == [0, 1, 2]  # from the second time on, every non-zero is a candidate
+
+
+def test_thresholds_change_only_on_commit(selector):
+    before = selector.thresholds
+    selector.accumulate(np.ones(N, np.float32), np.zeros(N, np.float32), np.empty(N, np.float32))
+    selector.select(0)
+    assert selector.thresholds is before
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_non_finite_gradients_are_named(selector, value):
+    grad = np.zeros(N, np.float32)
+    grad[[700, 20_000]] = value
+    with pytest.raises(NonFiniteGradient, match="rank 0 at index 700") as caught:
+        selector.accumulate(grad, np.zeros(N, np.float32), np.empty(N, np.float32))
+    assert (caught.value.rank, caught.value.index) == (0, 700)
+
+
+def test_floor_follows_growth():
+    thresholds = Thresholds.unknown([1]).after(np.array([1.0]), np.array([0.0]))
+    assert thresholds.floors() == pytest.approx(1.0)
+    assert thresholds.after(np.array([4.0]), np.array([0.0])).floors() == pytest.approx(4 * np.sqrt(2))
+    assert thresholds.after(np.array([0.0]), np.array([0.0])).last == 1.0
