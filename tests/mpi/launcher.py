@@ -35,7 +35,13 @@ def launch(ranks, program, *arguments, limit=LIMIT, python_flags=()):
         "PYTHONPATH": str(PROGRAMS.parents[1]),
     }
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        cwd=PROGRAMS,  # not the checkout: the installed package is tested
+        start_new_session=True,
     ) as job:
         try:
             output, _ = job.communicate(timeout=limit + 10)
