@@ -131,7 +131,7 @@ struct Avx2 {
     SPARDL_AVX2 static bool add(const T* grad, const T* residual, T* out, std::int64_t size, T floor,
                                 std::uint64_t* masks) {
         using L = Lanes<T>;
-        const bool aligned = reinterpret_cast<std::uintptr_t>(out) % 32 == 0;
+        const bool aligned = reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
         const std::int64_t whole = aligned ? size / word_bits * word_bits : 0;
         const auto floors = L::set(floor);
         const auto max = L::set(std::numeric_limits<T>::max());
@@ -178,9 +178,9 @@ SPARDL_INLINE Found accumulate_with(const T* grad, const T* residual, T* out, st
     Masks masks;
     for (std::int64_t begin = lo; begin < hi;) {
         // The first stretch is cut short so that the others start where streaming stores may.
-        const auto misaligned = reinterpret_cast<std::uintptr_t>(out + begin) % 32;
+        const auto misaligned = reinterpret_cast<std::uintptr_t>(out + begin) % 64;
         const std::int64_t length =
-            misaligned == 0 ? stretch : static_cast<std::int64_t>((32 - misaligned) / sizeof(T));
+            misaligned == 0 ? stretch : static_cast<std::int64_t>((64 - misaligned) / sizeof(T));
         const std::int64_t size = std::min(length, hi - begin);
         const bool finite = Level::add(grad + begin, residual + begin, out + begin, size, floor, masks.data());
         sink.take(masks, begin, size, 0, sum);

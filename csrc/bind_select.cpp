@@ -41,12 +41,12 @@ py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>
         T* value = out_values.mutable_data();
         const py::gil_scoped_release unlocked;
         const bool as_it_is = over.size == 0 && all_above(a, floor);
-        const std::int64_t room_for_near = as_it_is ? 0 : a.size + over.size + 1;
+        const std::int64_t room_for_near = as_it_is ? 0 : a.size + over.size;
         const Scratch<I> near_indices(room_for_near);
         const Scratch<T> near_values(room_for_near);
         View<T, I> near = a;
         if (!as_it_is) {
-            found = override_above(a, over, floor, near_indices.data(), near_values.data());
+            found = merge(Override<T, I>{a, over, floor}, near_indices.data(), near_values.data());
             near = {near_indices.data(), near_values.data(), found};
         }
         found = near.size;

@@ -47,10 +47,12 @@ inline T or_neutral(bool flag, T x) {
     return pick(flag, x, T(-0.0));
 }
 
-// What a merged entry's value is: of a alone, of b alone, or decided by the flags from_a and from_b.
+// What a merged entry's value is: of a alone, of b alone, or decided by the flags from_a and from_b; and whether it
+// stays.
 template <class T, class I>
 struct Sum {
     View<T, I> a, b;
+    bool keeps(T) const { return true; }
     T only_a(std::int64_t i) const { return a.values[i]; }
     T only_b(std::int64_t j) const { return b.values[j]; }
     T either(std::int64_t i, std::int64_t j, bool from_a, bool from_b) const {
@@ -63,6 +65,7 @@ template <class T, class I>
 struct Overlay {
     View<T, I> a, b;
     const T* dense;
+    bool keeps(T) const { return true; }
     T only_a(std::int64_t i) const { return a.values[i]; }
     T only_b(std::int64_t j) const {
         prefetch_ahead(dense, b.indices, j, b.size);
@@ -72,6 +75,17 @@ struct Overlay {
         prefetch_ahead(dense, b.indices, j, b.size);
         return pick(from_a, a.values[i], dense[b.indices[j]]) + or_neutral(from_b, b.values[j]);
     }
+};
+
+// a overridden by b, without what lies below the floor.
+template <class T, class I>
+struct Override {
+    View<T, I> a, b;
+    T floor;
+    bool keeps(T value) const { return (value >= floor) | (-value >= floor); }
+    T only_a(std::int64_t i) const { return a.values[i]; }
+    T only_b(std::int64_t j) const { return b.values[j]; }
+    T either(std::int64_t i, std::int64_t j, bool, bool from_b) const { return pick(from_b, b.values[j], a.values[i]); }
 };
 
 namespace detail {
@@ -105,13 +119,19 @@ inline bool all_have_both(const Strands& s) {
     return s[0].both_left() & s[1].both_left() & s[2].both_left() & s[3].both_left();
 }
 
+// Writes the entry, and counts it only if it stays: that costs no branch.
+template <class T, class I, class Rule>
+inline void put(const Rule& rule, Strand& s, I* indices, T* values, I index, T value) {
+    indices[s.out + s.written] = index;
+    values[s.out + s.written] = value;
+    s.written += rule.keeps(value);
+}
+
 template <class T, class I, class Rule>
 inline void step(const Rule& rule, Strand& s, I* indices, T* values) {
     const I ia = rule.a.indices[s.i], ib = rule.b.indices[s.j];
     const bool from_a = ia <= ib, from_b = ib <= ia;
-    indices[s.out + s.written] = std::min(ia, ib);
-    values[s.out + s.written] = rule.either(s.i, s.j, from_a, from_b);
-    ++s.written;
+    put(rule, s, indices, values, std::min(ia, ib), rule.either(s.i, s.j, from_a, from_b));
     s.i += from_a;
     s.j += from_b;
 }
@@ -119,19 +139,13 @@ inline void step(const Rule& rule, Strand& s, I* indices, T* values) {
 template <class T, class I, class Rule>
 void finish(const Rule& rule, Strand& s, I* indices, T* values) {
     while (s.both_left()) step(rule, s, indices, values);
-    for (; s.i < s.i_end; ++s.i, ++s.written) {
-        indices[s.out + s.written] = rule.a.indices[s.i];
-        values[s.out + s.written] = rule.only_a(s.i);
-    }
-    for (; s.j < s.j_end; ++s.j, ++s.written) {
-        indices[s.out + s.written] = rule.b.indices[s.j];
-        values[s.out + s.written] = rule.only_b(s.j);
-    }
+    for (; s.i < s.i_end; ++s.i) put(rule, s, indices, values, rule.a.indices[s.i], rule.only_a(s.i));
+    for (; s.j < s.j_end; ++s.j) put(rule, s, indices, values, rule.b.indices[s.j], rule.only_b(s.j));
 }
 
 }  // namespace detail
 
-// Merges rule.a and rule.b; the outputs have room for both sizes. Returns the size of the union.
+// Merges rule.a and rule.b; the outputs have room for both sizes. Returns how many entries stay.
 template <class T, class I, class Rule>
 std::int64_t merge(const Rule& rule, I* indices, T* values) {
     auto strands = detail::cut_strands(rule.a.indices, rule.a.size, rule.b.indices, rule.b.size);
@@ -141,7 +155,7 @@ std::int64_t merge(const Rule& rule, I* indices, T* values) {
     std::int64_t n = 0;
     for (auto& s : strands) {
         detail::finish(rule, s, indices, values);
-        std::copy(indices + s.out, indices + s.out + s.written, indices + n);  // common indices left gaps
+        std::copy(indices + s.out, indices + s.out + s.written, indices + n);  // common and dropped entries left gaps
         std::copy(values + s.out, values + s.out + s.written, values + n);
         n += s.written;
     }
@@ -153,27 +167,6 @@ bool all_above(const View<T, I>& a, T floor) {
     std::int64_t above = 0;
     for (std::int64_t i = 0; i < a.size; ++i) above += magnitude(a.values[i]) >= magnitude(floor);
     return above == a.size;
-}
-
-// a overridden by `over`, without what lies below the floor; room for a.size + over.size + 1.
-template <class T, class I>
-std::int64_t override_above(const View<T, I>& a, const View<T, I>& over, T floor, I* indices, T* values) {
-    std::int64_t i = 0, j = 0, n = 0;
-    const auto put = [&](I index, T value) {
-        indices[n] = index;
-        values[n] = value;
-        n += (value >= floor) | (-value >= floor);
-    };
-    while (i < a.size && j < over.size) {
-        const I ia = a.indices[i], ib = over.indices[j];
-        const bool from_over = ib <= ia;
-        put(std::min(ia, ib), pick(from_over, over.values[j], a.values[i]));
-        i += ia <= ib;
-        j += from_over;
-    }
-    for (; i < a.size; ++i) put(a.indices[i], a.values[i]);
-    for (; j < over.size; ++j) put(over.indices[j], over.values[j]);
-    return n;
 }
 
 // Applies update(target, b's value) to dense at every index of b that is also wanted.

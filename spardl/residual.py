@@ -7,6 +7,7 @@ outside the result a rank keeps its own accumulator, on it what it discarded.
 
 import numpy as np
 
+from spardl.kernels import memory
 from spardl.kernels.api import Indices, Kernels, Pair, Values
 
 POLICIES = ("global", "partial", "local")
@@ -59,7 +60,7 @@ class Ledger:
             if sent is not None:
                 indices, left_behind = sent
                 if left_behind is None:
-                    left_behind = np.zeros(len(indices), acc.dtype)
+                    left_behind = memory.zeros(len(indices), acc.dtype)
                 self._kernels.overwrite_where(acc, wanted, indices, left_behind)
         for share in self._shares:
             self._kernels.add_where(acc, result[self._own], *share)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from spardl.effects import Bytes
 from spardl.errors import WireError
+from spardl.kernels import memory
 from spardl.kernels.api import Indices, Kernels, Values
 from spardl.sparse import index_dtype
 
@@ -126,7 +127,7 @@ class _Reader:
 def join(frames: Sequence[Bytes]) -> Bytes:
     """Frames as one message."""
     lengths = np.array([len(frames), *map(len, frames)], np.int64)
-    return np.concatenate([lengths.view(np.uint8), *frames])
+    return memory.concatenate([lengths.view(np.uint8), *frames])
 
 
 def split(message: Bytes, expected: int) -> list[Bytes]:
@@ -144,7 +145,7 @@ def _pad(size: int) -> int:
 
 
 def _concatenate_padded(parts: Sequence[Bytes]) -> Bytes:
-    out = np.empty(sum(_pad(len(part)) for part in parts), np.uint8)
+    out = memory.empty(sum(_pad(len(part)) for part in parts), np.uint8)
     at = 0
     for part in parts:
         out[at : at + len(part)] = part

@@ -13,6 +13,7 @@ from spardl.collectives.r_sag import r_sag
 from spardl.collectives.recursive_doubling import recursive_doubling
 from spardl.collectives.spar_reduce_scatter import spar_reduce_scatter
 from spardl.effects import Collective
+from spardl.kernels import memory
 from spardl.kernels.api import Kernels, Pair, Values
 from spardl.residual import Ledger
 from spardl.selection import Selector, Thresholds
@@ -80,7 +81,7 @@ class SparDL:
         self.residual, self._spare = self._spare, self.residual
         self._selector.commit()
         self._width = width
-        indices, values = (np.concatenate(part) for part in zip(*blocks, strict=True))
+        indices, values = (memory.concatenate(part) for part in zip(*blocks, strict=True))
         return SparseVector.trusted(indices, values, self.size)
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ _Array = npt.NDArray[Any]
 _Words = npt.NDArray[np.uint64]
 
 def simd() -> str: ...
+def empty(size: int) -> npt.NDArray[np.uint8]: ...
 def accumulate(
     grad: _Array,
     residual: _Array,

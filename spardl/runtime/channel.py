@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from spardl.effects import Bytes
 from spardl.errors import OutOfStep, from_notice, to_notice
+from spardl.kernels import memory
 from spardl.runtime.group import Group
 
 _ENVELOPE = struct.Struct("<4sI8x")  # magic, number of the call; 16 bytes keep the payload aligned
@@ -51,6 +52,7 @@ class Channel:
         self._busy = False
         self._failed: set[int] = set()
         self._notices: defaultdict[int, list[Notice]] = defaultdict(list)
+        self._status = MPI.Status()  # one for all probes: polling is what a waiting rank does most
         self._outbox: list[tuple[MPI.Request, Any]] = []  # sends under way that nobody waits for, with their buffers
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -108,7 +110,7 @@ class Channel:
                 self._outbox.append((self.group.comm.Isend([notice, MPI.BYTE], rank, self._control_tag), notice))
 
     def _hear(self) -> None:
-        status = MPI.Status()
+        status = self._status
         while True:
             message = self.group.comm.Improbe(MPI.ANY_SOURCE, self._control_tag, status)
             if message is None:
@@ -123,7 +125,7 @@ class Channel:
 
     def send(self, to: int, payload: Any) -> "Outgoing":
         data = np.frombuffer(payload, np.uint8)
-        message = np.empty(_ENVELOPE.size + len(data), np.uint8)
+        message = memory.empty(_ENVELOPE.size + len(data), np.uint8)
         message[: _ENVELOPE.size] = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
         message[_ENVELOPE.size :] = data
         request = self.group.comm.Isend([message, MPI.BYTE], self.group.ranks[to], self._data_tag)
@@ -135,11 +137,10 @@ class Channel:
 
     def arriving(self, source: int) -> "Incoming | None":
         """The next message from ``source``, if it has come; it may still be on its way into the buffer."""
-        status = MPI.Status()
-        message = self.group.comm.Improbe(self.group.ranks[source], self._data_tag, status)
+        message = self.group.comm.Improbe(self.group.ranks[source], self._data_tag, self._status)
         if message is None:
             return None
-        buffer = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+        buffer = memory.empty(self._status.Get_count(MPI.BYTE), np.uint8)
         return Incoming(message.Irecv([buffer, MPI.BYTE]), buffer, source)
 
     def accept(self, incoming: "Incoming") -> Bytes | None:

@@ -15,6 +15,8 @@ from spardl.runtime.traffic import Traffic
 
 Result = TypeVar("Result")
 
+_LOOK_EVERY = 20e-3  # seconds between looks at whether other ranks are in trouble
+
 
 def default_timeout() -> float:
     """Seconds to wait for a peer: ``SPARDL_TIMEOUT``, or five minutes."""
@@ -56,6 +58,7 @@ class Task(Generic[Result]):
         self._outcome: tuple[Result] | BaseException | None = None
         self._stall_ends: float | None = None
         self._quiet_since = time.monotonic()
+        self._next_look = 0.0  # at once: another rank may have failed in this call before we came
         channel.begin()
 
     @property
@@ -70,8 +73,11 @@ class Task(Generic[Result]):
             moved = self._move()
             while not self.done and self._move():
                 pass
-            if not moved and not self.done:
-                self._look_around()
+            if not moved:
+                now = time.monotonic()
+                if now >= self._next_look:
+                    self._next_look = now + _LOOK_EVERY
+                    self._look_around(now)
             return moved
         except BaseException as error:
             raise self._fail(error) from None
@@ -139,10 +145,9 @@ class Task(Generic[Result]):
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 
-    def _look_around(self) -> None:
+    def _look_around(self, now: float) -> None:
         """Nothing moved: has another rank failed or stalled, or have we waited too long ourselves?"""
         stalls = self._channel.notices()
-        now = time.monotonic()
         grace = min(1.0, self._timeout / 4)
         if self._stall_ends is None and (stalls or now > self._quiet_since + self._timeout - grace):
             self._channel.tell_stall(*self._waits_for())
