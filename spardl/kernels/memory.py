@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 try:
-    from spardl.kernels._native import empty as _pooled
+    from spardl.kernels import _native
 except ImportError:
-    _pooled = None  # type: ignore[assignment]
+    _native = None  # type: ignore[assignment]
 
 
 def empty(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Like ``np.empty``."""
-    if _pooled is None:
+    if _native is None:
         return np.empty(count, dtype)
     kind = np.dtype(dtype)
-    return _pooled(count * kind.itemsize).view(kind)
+    return _native.empty(count * kind.itemsize).view(kind)
 
 
 def zeros(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -70,9 +70,9 @@ class Task(Generic[Result]):
         if self.done:
             return False
         try:
-            moved = self._move()
+            moved = False
             while not self.done and self._move():
-                pass
+                moved = True
             if not moved:
                 now = time.monotonic()
                 if now >= self._next_look:
