@@ -70,14 +70,14 @@ def test_auto_is_never_larger_than_either(length, count):
     assert sizes["auto"] <= min(sizes["raw"], sizes["packed"]) + 8
 
 
-@given(seed=st.integers(0, 2**32 - 1), exponent=st.integers(-40, 38), dtype=st.sampled_from([np.float32, np.float64]))
+@given(seed=st.integers(0, 2**32 - 1), exponent=st.integers(-40, 37), dtype=st.sampled_from([np.float32, np.float64]))
 def test_rounding_error_completes_the_value(seed, exponent, dtype):
     values = (np.random.default_rng(seed).standard_normal(50) * 10.0**exponent).astype(dtype)
     for coding in ("bf16", "fp16"):
         codec = Codec(kernels.load("native"), "auto", coding)
         rounded, error = codec.round(values)
         assert np.all(np.isfinite(rounded))
-        in_range = np.abs(values) <= np.abs(rounded).max() * 2  # beyond, the largest number stands in
+        in_range = np.abs(values) / 2 <= np.abs(rounded).max()  # beyond, the largest number stands in
         np.testing.assert_array_equal((rounded + error)[in_range], values[in_range])
         np.testing.assert_allclose(rounded + error, values, rtol=2 * np.finfo(dtype).eps)
         frame = codec.encode(np.arange(50, dtype=np.int32), rounded, 0, 50)
