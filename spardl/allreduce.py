@@ -80,7 +80,6 @@ class SparseAllreduce:
             )
         )
         self._reducer: SparDL | None = None
-        self._task: Task[SparseVector] | None = None
         self.traffic = Traffic()
 
     # -- what it does --------------------------------------------------------------------------------------------------
@@ -95,9 +94,9 @@ class SparseAllreduce:
 
     def start(self, grad: npt.NDArray[Any]) -> Task[SparseVector]:
         """Begins a reduce; ``advance()`` the task between other work and ``wait()`` for its result."""
-        self._task = Task(self._channel, self._reduce(grad), self._timeout, "SparseAllreduce.reduce")
-        self.traffic = self._task.traffic
-        return self._task
+        task = Task(self._channel, self._reduce(grad), self._timeout, "SparseAllreduce.reduce")
+        self.traffic = task.traffic
+        return task
 
     def _reduce(self, grad: npt.NDArray[Any]) -> Collective[SparseVector]:
         _check_gradient(grad, self._config.size, None if self._reducer is None else self._reducer.dtype)

@@ -39,9 +39,12 @@ class WireError(ValueError):
 _TOLD_AS_THEMSELVES = (ValueError, TypeError, PeerError, OutOfStep, WireError, MemoryError)
 
 
+_LONGEST_TEXT = 500  # characters; a notice stays short enough to be sent eagerly by any MPI, even if all are escaped
+
+
 def to_notice(error: BaseException) -> bytes:
     """``error`` as bytes that ``from_notice`` turns into the same error on another rank."""
-    told: dict[str, str | int] = {"type": type(error).__name__, "text": str(error)}
+    told: dict[str, str | int] = {"type": type(error).__name__, "text": str(error)[:_LONGEST_TEXT]}
     if isinstance(error, NonFiniteGradient):
         told |= {"rank": error.rank, "index": error.index}
     return json.dumps(told).encode()

@@ -24,7 +24,6 @@ _ENVELOPE = struct.Struct("<4sI8x")  # magic, number of the call; 16 bytes keep 
 _MAGIC = b"SPDL"
 _NOTICE = struct.Struct("<4sIB3x")
 _FAULT, _STALL = 1, 2
-_LONGEST_NOTICE = 4000  # short enough to be sent eagerly by any MPI
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Channel:
         return self._notices[self._call]
 
     def _tell(self, kind: int, body: bytes) -> None:
-        notice = _NOTICE.pack(_MAGIC, self._call, kind) + body[:_LONGEST_NOTICE]
+        notice = _NOTICE.pack(_MAGIC, self._call, kind) + body
         for position, rank in enumerate(self.group.ranks):
             if position != self.group.me:
                 self._outbox.append((self.group.comm.Isend([notice, MPI.BYTE], rank, self._control_tag), notice))

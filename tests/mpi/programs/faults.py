@@ -1,6 +1,5 @@
 """What goes wrong on one rank becomes an error on all; afterwards the state is as before, and work goes on."""
 
-import sys
 import time
 
 import numpy as np
@@ -132,5 +131,4 @@ if P > 1:
     built_differently(P - 1)
     missing_rank(P - 1)
     missing_rank(0)
-if "--quick" not in sys.argv:
-    done()
+done()
