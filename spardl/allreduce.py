@@ -1,21 +1,19 @@
 """SparseAllreduce: the façade of the sparse core. Arguments are checked here; inside, code trusts them."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from spardl import kernels, schedule
-from spardl.collectives.bruck import bruck
+from spardl.agreement import open_channel
 from spardl.collectives.spardl import SparDL, choose_sag
 from spardl.effects import Collective
 from spardl.kernels.api import Kernels
 from spardl.residual import POLICIES
-from spardl.runtime.channel import Channel
-from spardl.runtime.group import CommLike, Group, resolve
-from spardl.runtime.mpi import Task, default_timeout, shared_channel
+from spardl.runtime.group import CommLike, resolve
+from spardl.runtime.mpi import Task, default_timeout
 from spardl.runtime.traffic import Traffic
 from spardl.sparse import VALUE_DTYPES, SparseVector
 from spardl.wire import INDEX_CODINGS, VALUE_CODINGS, Codec
@@ -73,12 +71,16 @@ class SparseAllreduce:
     ) -> None:
         self._timeout = default_timeout() if timeout is None else float(timeout)
         self._group = resolve(comm, self._timeout)
-        self._config, self._channel, self._kernels = self._agree(
-            lambda: (
-                _checked_config(self._group.size, size, k, density, algorithm, teams, sag, residual, wire, wire_dtype),
-                kernels.load(backend),
+        self._kernels: Kernels
+
+        def config() -> dict[str, Any]:
+            self._kernels = kernels.load(backend)
+            self._config = _checked_config(
+                self._group.size, size, k, density, algorithm, teams, sag, residual, wire, wire_dtype
             )
-        )
+            return asdict(self._config)
+
+        self._channel = open_channel(self._group, config, self._timeout, "SparseAllreduce")
         self._reducer: SparDL | None = None
         self.traffic = Traffic()
 
@@ -104,6 +106,28 @@ class SparseAllreduce:
         result = yield from reducer.reduce(grad)
         self._reducer = reducer
         return result
+
+    def undo(self) -> None:
+        """Takes the last reduce back: residual, thresholds and SAG state are what they were before it.
+
+        For callers whose step consists of several reduces, of which another failed. All ranks have to do it.
+        """
+        if self._reducer is not None:
+            self._reducer.undo()
+
+    def retune(self, *, k: int | None = None, density: float | None = None) -> None:
+        """Keeps another number of entries from the next reduce on. All ranks have to do it alike; nothing is lost."""
+        new_k = _checked_k(self._config.size, k, density)
+        if new_k != self._config.k:
+            self._config = replace(self._config, k=new_k)
+            if self._reducer is not None:
+                self._reducer.rebudget(new_k)
+
+    def start_from(self, residual: npt.NDArray[Any]) -> None:
+        """Forgets everything and owes ``residual``: for results of another system, layout or number of ranks."""
+        _check_gradient(residual, self._config.size, None, "start_from", "residual")
+        self._reducer = self._build(residual.dtype)
+        np.copyto(self._reducer.residual, residual)
 
     @property
     def k(self) -> int:
@@ -161,56 +185,6 @@ class SparseAllreduce:
             residual=config.residual,
         )
 
-    def _agree(self, local: Any) -> tuple[Config, Channel, Kernels]:
-        """Compares what every rank was built with, so that all raise the same error or none does."""
-        group = self._group
-        error: Exception | None = None
-        mine: dict[str, Any]
-        try:
-            config, chosen_kernels = local()
-            mine = {"config": asdict(config), "next": group.home.next_free}
-        except (ValueError, TypeError) as caught:
-            error, mine = caught, {"error": f"{caught}"}
-        gathered = Task(
-            shared_channel(group), _gather_json(group, mine), self._timeout, "building a SparseAllreduce"
-        ).wait()
-        if error is not None:
-            raise error
-        _raise_disagreement(gathered)
-        pair = max(told["next"] for told in gathered)
-        group.home.next_free = pair + 1
-        return config, Channel(group, pair), chosen_kernels
-
-
-def _gather_json(group: Group, mine: dict[str, Any]) -> Collective[list[dict[str, Any]]]:
-    text = np.frombuffer(json.dumps(mine).encode(), np.uint8)
-    frames = yield from bruck(range(group.size), group.me, text)
-    return [json.loads(frame.tobytes()) for frame in frames]
-
-
-def _raise_disagreement(gathered: list[dict[str, Any]]) -> None:
-    for rank, told in enumerate(gathered):
-        if "error" in told:
-            raise ValueError(f"rank {rank} was given wrong arguments: {told['error']}")
-    configs = [told["config"] for told in gathered]
-    differing = [name for name in configs[0] if any(config[name] != configs[0][name] for config in configs)]
-    if differing:
-        details = "; ".join(f"{name}: {_by_value([config[name] for config in configs])}" for name in differing)
-        raise ValueError(
-            f"SparseAllreduce: the ranks disagree on {details}. Build it with the same arguments everywhere."
-        )
-
-
-def _by_value(values: list[Any]) -> str:
-    """E.g. ``2 on ranks 0, 1 but 3 on rank 2``."""
-    holders: dict[Any, list[int]] = {}
-    for rank, value in enumerate(values):
-        holders.setdefault(value, []).append(rank)
-    return " but ".join(
-        f"{value!r} on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-        for value, ranks in holders.items()
-    )
-
 
 def _checked_config(
     ranks: int,
@@ -225,14 +199,7 @@ def _checked_config(
     wire_dtype: str,
 ) -> Config:
     _expect_integer("size", size)
-    if (k is None) == (density is None):
-        raise ValueError(f"SparseAllreduce: expected exactly one of k and density, got k={k} and density={density}")
-    if density is not None:
-        if not 0 <= density <= 1:
-            raise ValueError(f"SparseAllreduce: expected density between 0 and 1, got {density}")
-        k = max(1, round(density * size)) if density > 0 and size > 0 else 0
-    assert k is not None
-    _expect_integer("k", k)
+    k = _checked_k(size, k, density)
     choices = {"algorithm": ALGORITHMS, "sag": SAGS, "residual": POLICIES, "wire": INDEX_CODINGS}
     given = {"algorithm": algorithm, "sag": sag, "residual": residual, "wire": wire}
     for name, allowed in (choices | {"wire_dtype": VALUE_CODINGS}).items():
@@ -249,6 +216,18 @@ def _checked_config(
     return Config(int(size), int(k), algorithm, int(teams), choose_sag(sag, int(teams)), residual, wire, wire_dtype)
 
 
+def _checked_k(size: int, k: int | None, density: float | None) -> int:
+    if (k is None) == (density is None):
+        raise ValueError(f"SparseAllreduce: expected exactly one of k and density, got k={k} and density={density}")
+    if density is not None:
+        if not 0 <= density <= 1:
+            raise ValueError(f"SparseAllreduce: expected density between 0 and 1, got {density}")
+        k = max(1, round(density * size)) if density > 0 and size > 0 else 0
+    assert k is not None
+    _expect_integer("k", k)
+    return int(k)
+
+
 def _expect_integer(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"SparseAllreduce: expected {name} to be an integer, got {value!r}")
@@ -256,16 +235,18 @@ def _expect_integer(name: str, value: Any) -> None:
         raise ValueError(f"SparseAllreduce: expected {name} >= 0, got {value}")
 
 
-def _check_gradient(grad: Any, size: int, dtype: np.dtype[Any] | None) -> None:
+def _check_gradient(
+    grad: Any, size: int, dtype: np.dtype[Any] | None, call: str = "reduce", name: str = "grad"
+) -> None:
     if not isinstance(grad, np.ndarray):
-        raise TypeError(f"reduce: expected grad to be a numpy array, got {type(grad).__name__}")
+        raise TypeError(f"{call}: expected {name} to be a numpy array, got {type(grad).__name__}")
     if grad.dtype not in VALUE_DTYPES:
-        raise TypeError(f"reduce: expected grad of dtype float32 or float64, got {grad.dtype}")
+        raise TypeError(f"{call}: expected {name} of dtype float32 or float64, got {grad.dtype}")
     if dtype is not None and grad.dtype != dtype:
-        raise TypeError(f"reduce: expected grad of dtype {dtype}, as in the first reduce, got {grad.dtype}")
+        raise TypeError(f"{call}: expected {name} of dtype {dtype}, as in the first reduce, got {grad.dtype}")
     if grad.shape != (size,):
-        raise ValueError(f"reduce: expected grad of shape ({size},), got {grad.shape}")
+        raise ValueError(f"{call}: expected {name} of shape ({size},), got {grad.shape}")
     if not grad.flags.c_contiguous:
         raise ValueError(
-            f"reduce: expected a contiguous grad, got strides {grad.strides}; pass np.ascontiguousarray(grad)"
+            f"{call}: expected a contiguous {name}, got strides {grad.strides}; pass np.ascontiguousarray({name})"
         )

@@ -87,6 +87,23 @@ def recursive_doubling(p: int, w: int) -> list[Round]:
     return rounds
 
 
+def ring_reduce_scatter(p: int, w: int) -> list[Round]:
+    """p−1 rounds around the ring; block j is summed in the order j, j+1, …, and ends on position j−1."""
+    return [Round((w + 1) % p, (w - 1) % p, ((w - s) % p,), ((w - s - 1) % p,)) for s in range(p - 1)]
+
+
+def ring_gather(p: int, w: int) -> list[Round]:
+    """p−1 rounds around the ring, starting with block w+1 on position w."""
+    return [Round((w + 1) % p, (w - 1) % p, ((w + 1 - s) % p,), ((w - s) % p,)) for s in range(p - 1)]
+
+
+def binomial_tree(p: int, w: int) -> tuple[int | None, list[int]]:
+    """Broadcast from position 0 in ⌈log₂p⌉ rounds: whom w receives from (None for 0), then whom it sends to."""
+    low = w & -w if w else 1 << ceil_log2(p)  # distance to the parent
+    children = [w + (1 << i) for i in reversed(range(low.bit_length() - 1)) if w + (1 << i) < p]
+    return (w - low if w else None), children
+
+
 def gather(p: int, w: int) -> list[Round]:
     """SparDL's last phase: recursive doubling where it applies, else Bruck."""
     return recursive_doubling(p, w) if is_power_of_two(p) else bruck(p, w)

@@ -5,6 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import spardl
+from spardl.dense import DenseAllreduce
 
 
 def build(size=100, comm=MPI.COMM_SELF, **arguments):
@@ -91,3 +92,64 @@ def test_environment_variables(monkeypatch):
     monkeypatch.setenv("SPARDL_BACKEND", "numpy")
     allreduce = build()
     assert (allreduce._timeout, allreduce._kernels.name) == (7.0, "numpy")
+
+
+def gradients(count, n=1000, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(n).astype(np.float32) for _ in range(count)]
+
+
+def test_undo_takes_exactly_one_reduce_back():
+    taken_back, never_done = build(1000), build(1000)
+    first, second, third = gradients(3)
+    for allreduce in (taken_back, never_done):
+        allreduce.reduce(first)
+    taken_back.reduce(second)
+    taken_back.undo()
+    state, expected = taken_back.state_dict(), never_done.state_dict()
+    assert state["width"] == expected["width"]
+    for name in ("residual", "thresholds"):
+        np.testing.assert_array_equal(state[name], expected[name])
+    results = [allreduce.reduce(third) for allreduce in (taken_back, never_done)]
+    np.testing.assert_array_equal(results[0].indices, results[1].indices)
+    np.testing.assert_array_equal(taken_back.residual, never_done.residual)
+    taken_back.undo()
+    with pytest.raises(RuntimeError, match="no reduce to take back"):
+        taken_back.undo()
+
+
+def test_retune_changes_k_and_loses_nothing():
+    allreduce = build(1000, density=0.25)
+    handed_in, results = np.zeros(1000), np.zeros(1000)
+    for density, k, grad in zip([0.25, 0.25, 0.05, 0.01, 0.5], [250, 250, 50, 10, 500], gradients(5), strict=True):
+        allreduce.retune(density=density)
+        result = allreduce.reduce(np.round(64 * grad))
+        assert allreduce.k == result.nnz == k
+        handed_in += np.round(64 * grad)
+        results += result.to_dense()
+    np.testing.assert_array_equal(results + allreduce.residual, handed_in)
+    with pytest.raises(ValueError, match="exactly one of k and density"):
+        allreduce.retune()
+
+
+def test_start_from_a_residual():
+    allreduce = build(1000)
+    grad, owed = gradients(2)
+    allreduce.start_from(owed)
+    np.testing.assert_array_equal(allreduce.residual, owed)
+    result = allreduce.reduce(grad)
+    np.testing.assert_array_equal(result.to_dense() + allreduce.residual, grad + owed)
+    with pytest.raises(ValueError, match=r"start_from: expected residual of shape \(1000,\), got \(5,\)"):
+        allreduce.start_from(np.zeros(5, np.float32))
+
+
+def test_dense_allreduce_on_one_rank():
+    dense = DenseAllreduce(MPI.COMM_SELF, 100)
+    (grad,) = gradients(1, 100)
+    np.testing.assert_array_equal(dense.start(grad).wait(), grad)
+    grad[7] = np.inf
+    with pytest.raises(spardl.NonFiniteGradient, match="rank 0 at index 7"):
+        dense.start(grad).wait()
+    dense.start(np.full(100, 1e30, np.float32)).wait()  # large is not infinite, although its square is
+    with pytest.raises(ValueError, match=r"expected grad of shape \(100,\)"):
+        dense.start(grad[:50]).wait()

@@ -50,18 +50,25 @@ class SparDL:
         self._sag = choose_sag(sag, layout.teams)
         self._policy = residual
         self._kernels, self._codec = kernels, codec
-        self._blocks = schedule.cut_blocks(size, k, layout.per_team)
-        self._selector = Selector(kernels, self._blocks, self.dtype, rank)
+        self.rebudget(k)
         self.residual: Values = np.empty(size, self.dtype)
         self.residual.fill(
             0
         )  # not np.zeros: calloc'ed memory is not backed by huge pages, which costs 10 % of the pass
         self._spare: Values = np.empty(size, self.dtype)
-        own_budget = self._blocks.budgets[layout.place(rank).position]
-        self._width = Width.initial(k, own_budget, layout.teams, layout.ranks)
+        self._before: tuple[Thresholds, Width] | None = None
+
+    def rebudget(self, k: int) -> None:
+        """Keeps ``k`` entries from now on. The residual stays; the rest was learnt for another k and is forgotten."""
+        self._blocks = schedule.cut_blocks(self.size, k, self.layout.per_team)
+        self._selector = Selector(self._kernels, self._blocks, self.dtype, self.rank)
+        own_budget = self._blocks.budgets[self.layout.place(self.rank).position]
+        self._width = Width.initial(k, own_budget, self.layout.teams, self.layout.ranks)
+        self._before = None
 
     def reduce(self, grad: Values) -> Collective[SparseVector]:
         """The sum over ranks of gradient and residual, its largest entries only; the rest becomes residual."""
+        self._before = None  # from here on the spare buffer no longer holds the residual of the reduce before
         self._selector.accumulate(grad, self.residual, self._spare)
         ledger = Ledger(self._kernels, self.layout.per_team, self.layout.place(self.rank).position, self._policy)
         party = Party(
@@ -78,11 +85,20 @@ class SparDL:
         blocks = yield from _gather(party, held)
 
         ledger.settle(self._spare, [indices for indices, _ in blocks], self._selector.overlays)
+        self._before = (self._selector.thresholds, self._width)
         self.residual, self._spare = self._spare, self.residual
         self._selector.commit()
         self._width = width
         indices, values = (memory.concatenate(part) for part in zip(*blocks, strict=True))
         return SparseVector.trusted(indices, values, self.size)
+
+    def undo(self) -> None:
+        """Takes the last reduce back. It must have succeeded, and no other have been begun since."""
+        if self._before is None:
+            raise RuntimeError("undo: there is no reduce to take back")
+        self.residual, self._spare = self._spare, self.residual
+        self._selector.thresholds, self._width = self._before
+        self._before = None
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly, as copies."""
@@ -95,6 +111,7 @@ class SparDL:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from ``state``, which must be of a reducer built alike (the façade checks)."""
+        self._before = None
         np.copyto(self.residual, state["residual"])
         self._selector.thresholds = Thresholds(*np.array(state["thresholds"]))
         self._width = Width(*state["width"])

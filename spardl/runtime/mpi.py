@@ -95,6 +95,11 @@ class Task(Generic[Result]):
         assert self._outcome is not None
         return self._outcome[0]
 
+    def abort(self, error: Exception) -> None:
+        """Ends the collective, on all ranks with ``error``, unless it has ended."""
+        if not self.done:
+            self._fail(error)
+
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def _move(self) -> bool:
@@ -102,12 +107,15 @@ class Task(Generic[Result]):
         moved = self._progress_send() | self._progress_receive()
         if self._outgoing is not None or self._receiving:
             return moved
+        started = time.perf_counter()
         try:
             effect = self._generator.send(self._arrived)
         except StopIteration as stop:
             self._channel.end(failed=False)
             self._outcome = (stop.value,)
             return True
+        finally:
+            self.traffic.compute_seconds += time.perf_counter() - started
         self._arrived = None
         self._start(effect)
         return True

@@ -11,3 +11,4 @@ class Traffic:
     messages_sent: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
+    compute_seconds: float = 0.0  # in the collective itself: selecting, adding, coding; not moving, not waiting

@@ -1,0 +1,67 @@
+"""Ranks compare notes before they work together: all raise the same error, or none does."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from spardl.collectives.bruck import bruck
+from spardl.effects import Collective
+from spardl.runtime.channel import Channel
+from spardl.runtime.group import Group
+from spardl.runtime.mpi import Task, shared_channel
+
+
+def open_channel(group: Group, config: Callable[[], dict[str, Any]], timeout: float, what: str) -> Channel:
+    """A channel for one object that all ranks of the group build now.
+
+    ``config`` checks this rank's arguments and returns what all ranks must have alike; if it raises on one rank, that
+    rank raises its error and the others raise one that quotes it.
+    """
+    error: Exception | None = None
+    mine: dict[str, Any]
+    try:
+        mine = {"config": config(), "next": group.home.next_free}
+    except (ValueError, TypeError) as caught:
+        error, mine = caught, {"error": f"{caught}"}
+    gathered = gather_json(group, mine, timeout, f"building {what}")
+    if error is not None:
+        raise error
+    _raise_disagreement(gathered, what)
+    pair = max(told["next"] for told in gathered)
+    group.home.next_free = pair + 1
+    return Channel(group, pair)
+
+
+def gather_json(group: Group, mine: Any, timeout: float, name: str) -> list[Any]:
+    """What every rank has to say, by rank."""
+    return Task(shared_channel(group), _gather_json(group, mine), timeout, name).wait()
+
+
+def _gather_json(group: Group, mine: Any) -> Collective[list[Any]]:
+    text = np.frombuffer(json.dumps(mine).encode(), np.uint8)
+    frames = yield from bruck(range(group.size), group.me, text)
+    return [json.loads(frame.tobytes()) for frame in frames]
+
+
+def _raise_disagreement(gathered: list[dict[str, Any]], what: str) -> None:
+    for rank, told in enumerate(gathered):
+        if "error" in told:
+            raise ValueError(f"rank {rank} was given wrong arguments: {told['error']}")
+    configs = [told["config"] for told in gathered]
+    differing = [name for name in configs[0] if any(config[name] != configs[0][name] for config in configs)]
+    if differing:
+        details = "; ".join(f"{name}: {by_value([config[name] for config in configs])}" for name in differing)
+        raise ValueError(f"{what}: the ranks disagree on {details}. Build it with the same arguments everywhere.")
+
+
+def by_value(values: list[Any]) -> str:
+    """E.g. ``2 on ranks 0, 1 but 3 on rank 2``."""
+    holders: dict[str, list[int]] = {}
+    for rank, value in enumerate(values):
+        holders.setdefault(repr(value), []).append(rank)
+    return " but ".join(
+        f"{value} on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        for value, ranks in holders.items()
+    )
