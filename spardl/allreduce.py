@@ -107,6 +107,10 @@ class SparseAllreduce:
         self._reducer = reducer
         return result
 
+    def fail(self, error: Exception) -> None:
+        """In place of a reduce: this rank cannot take part, so all ranks raise ``error``."""
+        Task(self._channel, self._reduce(np.empty(0)), self._timeout).abort(error)
+
     def undo(self) -> None:
         """Takes the last reduce back: residual, thresholds and SAG state are what they were before it.
 

@@ -33,6 +33,10 @@ class DenseAllreduce:
         self.traffic = task.traffic
         return task
 
+    def fail(self, error: Exception) -> None:
+        """In place of a reduce: this rank cannot take part, so all ranks raise ``error``."""
+        Task(self._channel, self._reduce(self._sum), self._timeout).abort(error)
+
     def _reduce(self, grad: npt.NDArray[Any]) -> Collective[npt.NDArray[Any]]:
         if grad.shape != self._sum.shape or grad.dtype != self._sum.dtype:
             raise ValueError(

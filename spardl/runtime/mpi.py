@@ -65,6 +65,11 @@ class Task(Generic[Result]):
     def done(self) -> bool:
         return self._outcome is not None
 
+    @property
+    def error(self) -> BaseException | None:
+        """What it ended with, if that was an error."""
+        return self._outcome if isinstance(self._outcome, BaseException) else None
+
     def advance(self) -> bool:
         """Moves as far as possible without waiting. True if anything moved; errors are raised, here and in wait."""
         if self.done:

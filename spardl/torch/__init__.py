@@ -1,0 +1,13 @@
+"""Sparse synchronisation for any torch optimizer.
+
+>>> import spardl.torch as spt
+>>> handle = spt.distribute(optimizer, model, sync=spt.SparDL(density=0.01))  # doctest: +SKIP
+"""
+
+from spardl.torch.checkpoint import join_states
+from spardl.torch.distribute import distribute
+from spardl.torch.handle import Handle
+from spardl.torch.stats import Stats
+from spardl.torch.sync import Dense, SparDL, Warmup
+
+__all__ = ["Dense", "Handle", "SparDL", "Stats", "Warmup", "distribute", "join_states"]

@@ -1,0 +1,137 @@
+"""The one line that matters."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from spardl.runtime.group import CommLike, resolve
+from spardl.runtime.mpi import default_timeout
+from spardl.torch.handle import Handle, live_handles
+from spardl.torch.layout import ACCUMULATED_AS, Exclude, excluded_names
+from spardl.torch.start import broadcast_optimizer, broadcast_tensors, require_same_model
+from spardl.torch.sync import Dense, SparDL, Sync
+
+
+def distribute(
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    *,
+    sync: Sync,
+    comm: CommLike | None = None,
+    overlap: bool = True,
+    exclude: Exclude = (),
+    bucket_mb: float = 25.0,
+    scaler: torch.amp.GradScaler | None = None,
+    timeout: float | None = None,
+) -> Handle:
+    """From now on ``optimizer.step()`` uses the mean of all ranks' gradients. All ranks call this together.
+
+    The optimizer stays the caller's own object: learning rate schedulers, GradScaler and ``state_dict`` work on it as
+    before. All ranks start from rank 0's parameters, buffers and optimizer state.
+
+    Parameters
+    ----------
+    optimizer, model: any torch optimizer, over parameters of this model (not necessarily all of them).
+    sync: ``SparDL(density=…)`` or ``Dense()``.
+    comm: an mpi4py communicator, or ``(communicator, ranks)``; all processes by default.
+    overlap: send each bucket as soon as its gradients are there, while backward goes on.
+    exclude: what is sent whole: names or patterns (``["*.bias"]``), or a predicate of name and parameter
+        (``lambda name, p: p.ndim < 2``: biases and norm layers).
+    bucket_mb: parameters are sent together up to this many megabytes.
+    scaler: the GradScaler, if there is one. A non-finite gradient on one rank then makes all ranks skip the step;
+        without a scaler it raises ``NonFiniteGradient`` on all.
+    timeout: seconds to wait for another rank; ``SPARDL_TIMEOUT`` or 300 by default.
+    """
+    if comm is None:
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD
+    seconds = default_timeout() if timeout is None else float(timeout)
+    group = resolve(comm, seconds)
+    problem: Exception | None = None
+    parameters: Mapping[str, torch.nn.Parameter] = {}
+    dense_names: set[str] = set()
+    try:
+        parameters = _checked_parameters(optimizer, model, sync, scaler, bucket_mb)
+        dense_names = excluded_names(exclude, parameters)
+    except (ValueError, TypeError) as error:
+        problem = error
+    require_same_model(group, model, optimizer, problem, seconds)
+    broadcast_tensors(group, [*model.parameters(), *model.buffers()], seconds)
+    broadcast_optimizer(group, optimizer, seconds)
+    return Handle(
+        optimizer,
+        model,
+        parameters,
+        sync=sync,
+        comm=comm,
+        group=group,
+        dense_names=dense_names,
+        overlap=overlap,
+        bucket_bytes=bucket_mb * 1e6,
+        scaler=scaler,
+        timeout=seconds,
+    )
+
+
+def _checked_parameters(
+    optimizer: Any, model: Any, sync: Any, scaler: Any, bucket_mb: Any
+) -> dict[str, torch.nn.Parameter]:
+    """The optimizer's parameters that are trained, by their names in the model, in the model's order."""
+    for name, value, kind in (
+        ("optimizer", optimizer, torch.optim.Optimizer),
+        ("model", model, torch.nn.Module),
+        ("sync", sync, SparDL | Dense),
+        ("scaler", scaler, torch.amp.GradScaler | None),
+    ):
+        if not isinstance(value, kind):
+            expected = getattr(kind, "__name__", str(kind))
+            raise TypeError(f"distribute: expected {name} to be a {expected}, got {type(value).__name__}")
+    if not bucket_mb > 0:
+        raise ValueError(f"distribute: expected bucket_mb above 0, got {bucket_mb}")
+    optimized = {id(p): (number, p) for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
+    named = {name: p for name, p in model.named_parameters() if id(p) in optimized}
+    if not optimized:
+        raise ValueError("distribute: the optimizer has no parameters")
+    strangers = optimized.keys() - {id(p) for p in named.values()}
+    if strangers:
+        number, parameter = optimized[min(strangers)]
+        raise ValueError(
+            f"distribute: the optimizer's group {number} has a parameter of shape {list(parameter.shape)} that is not "
+            "in the model. Was the model replaced or moved after the optimizer was built?"
+        )
+    trained = {name: p for name, p in named.items() if p.requires_grad}
+    if not trained:
+        raise ValueError("distribute: none of the optimizer's parameters requires a gradient")
+    for name, parameter in trained.items():
+        if parameter.dtype not in ACCUMULATED_AS:
+            raise TypeError(
+                f"distribute: parameter {name!r} has dtype {parameter.dtype}; supported are "
+                f"{', '.join(map(str, ACCUMULATED_AS))}"
+            )
+    _require_not_distributed(optimizer, trained)
+    if isinstance(sync, SparDL) and sync.momentum > 0:
+        _require_plain_sgd(optimizer)
+    return trained
+
+
+def _require_not_distributed(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    for handle in live_handles:
+        if handle.is_for(optimizer):
+            raise ValueError("distribute: this optimizer is distributed already; call remove() on its handle first")
+        shared = [name for name, parameter in parameters.items() if handle.has(parameter)]
+        if shared:
+            raise ValueError(
+                f"distribute: parameter {shared[0]!r} is distributed already, with another optimizer; "
+                "call remove() on its handle first"
+            )
+
+
+def _require_plain_sgd(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        if group.get("momentum", 0) != 0 or "betas" in group:
+            raise ValueError(
+                f"distribute: SparDL(momentum=…) applies momentum before sending, so the optimizer must have none; got "
+                f"{type(optimizer).__name__} with momentum. Use SGD without, or leave momentum to the optimizer."
+            )

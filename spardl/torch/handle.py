@@ -1,0 +1,458 @@
+"""The hooks on a user's optimizer, and what they keep: which gradients are there, which collectives are under way.
+
+One *cycle* goes from the first gradient of a backward pass to the optimizer's step. In it every bucket is filled,
+started once it is full (with ``overlap``; else at the end), driven on whenever another gradient arrives, waited for,
+and written back. A cycle is a transaction over all buckets: if one fails, those that succeeded are taken back.
+"""
+
+import contextlib
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from spardl.agreement import gather_json
+from spardl.allreduce import SparseAllreduce
+from spardl.dense import DenseAllreduce
+from spardl.errors import NonFiniteGradient
+from spardl.runtime.group import CommLike, Group
+from spardl.runtime.mpi import wait_all
+from spardl.torch import checkpoint
+from spardl.torch.amp import ScalerGuard
+from spardl.torch.flat import FlatBucket
+from spardl.torch.layout import DENSE, ROWS, SPARSE, BucketPlan, plan_buckets
+from spardl.torch.momentum import MomentumCorrection
+from spardl.torch.rows import RowBucket
+from spardl.torch.start import broadcast_tensors
+from spardl.torch.stats import Stats
+from spardl.torch.sync import Dense, SparDL, Sync
+
+Bucket: TypeAlias = FlatBucket | RowBucket
+
+live_handles: "weakref.WeakSet[Handle]" = weakref.WeakSet()
+
+
+class Handle:
+    """What ``distribute`` returns. Training needs nothing more of it; its methods are for what a script does beyond.
+
+    Every method but ``no_sync``, ``stats`` and ``state_dict`` has to be called by all ranks.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module,
+        parameters: Mapping[str, torch.nn.Parameter],
+        *,
+        sync: Sync,
+        comm: CommLike,
+        group: Group,
+        dense_names: set[str],
+        overlap: bool,
+        bucket_bytes: float,
+        scaler: torch.amp.GradScaler | None,
+        timeout: float,
+    ) -> None:
+        self._optimizer, self._model, self._parameters = optimizer, model, dict(parameters)
+        self._sync, self._comm, self._group, self._timeout = sync, comm, group, timeout
+        self._dense_names, self._bucket_bytes = dense_names, bucket_bytes
+        self._overlap = overlap and not (isinstance(sync, SparDL) and sync.local_clip is not None)
+        self._names = {id(parameter): name for name, parameter in self._parameters.items()}
+        self._known = self._count_parameters()
+
+        self._buckets: list[Bucket] = []  # laid out in the first synchronisation, when backward's order is known
+        self._places: dict[str, tuple[Bucket, int]] = {}
+        self._seen: dict[str, None] = {}  # parameters in the order of their first gradients
+
+        self._paused = 0
+        self._synchronized = False
+        self._unscale: float | None = None  # this cycle's factor from scaled to true gradients
+        self._taken: dict[
+            str, tuple[torch.Tensor | None, int]
+        ] = {}  # gradients that are in their buckets, as they were
+        self._left: dict[str, tuple[torch.Tensor | None, int]] = {}  # gradients that we wrote, as we left them
+        self._cycle_began = 0.0
+        self._stats = Stats()
+        self._entries = self._elements = 0
+
+        self._scaler = scaler
+        self._guard = ScalerGuard(scaler, optimizer, self.synchronize, self._end_step) if scaler is not None else None
+        self._hooks = [
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(lambda *_: self._end_step()),
+            *(_hook_on(p, self._on_gradient) for p in self._parameters.values()),
+        ]
+        live_handles.add(self)
+
+    # -- for users -----------------------------------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Makes every ``grad`` final: the mean over ranks. Call it to clip or look at gradients before ``step()``.
+
+        ``step()`` does this if it was not done. If it raises, on all ranks, nothing has changed: neither residuals nor
+        this rank's own gradients.
+        """
+        if self._synchronized:
+            return
+        problem = self._problem()
+        if not self._buckets:
+            self._lay_out(problem)
+        try:
+            if problem is not None:
+                raise problem
+            self._fill_and_start()
+        except Exception as error:
+            for bucket in self._buckets:
+                bucket.fail(error)
+            self._end_cycle()
+            raise
+        self._finish()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside only add to this rank's gradients; the first one outside sends the sum."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+
+    @property
+    def stats(self) -> Stats:
+        """This rank's totals so far."""
+        squares = [float(np.linalg.norm(b.residual)) ** 2 for b in self._buckets if b.residual is not None]
+        density = self._entries / self._elements if self._elements else 0.0
+        return replace(self._stats, density=density, residual_norm=float(np.sqrt(sum(squares))))
+
+    @property
+    def residuals(self) -> dict[str, torch.Tensor]:
+        """What this rank still owes, by parameter; copies. Parameters that are sent whole are not listed."""
+        owed = {}
+        for bucket in self._buckets:
+            if isinstance(bucket, FlatBucket) and bucket.residual is not None:
+                for slot in bucket.slots:
+                    part = torch.from_numpy(bucket.residual[slot.start : slot.start + slot.parameter.numel()].copy())
+                    owed[slot.name] = part.as_strided(slot.view.size(), slot.view.stride())
+        return owed
+
+    def broadcast_buffers(self) -> None:
+        """Makes the model's buffers (e.g. running means of batch norm) rank 0's, say before evaluating or saving."""
+        broadcast_tensors(self._group, self._model.buffers(), self._timeout)
+
+    def remove(self) -> None:
+        """Takes the hooks off again; the optimizer is what it was before ``distribute``."""
+        self._require_between_steps("remove()")
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        if self._guard is not None:
+            self._guard.remove()
+            self._guard = None
+        live_handles.discard(self)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's residuals, thresholds, SAG state and step count, for ``torch.save``: one file per rank."""
+        self._require_between_steps("state_dict()")
+        return {
+            "format": checkpoint.FORMAT,
+            "ranks": self._group.size,
+            "rank": self._group.me,
+            "steps": self._stats.steps,
+            "buckets": [
+                {
+                    "kind": bucket.kind,
+                    "names": list(bucket.names),
+                    "shapes": [list(self._parameters[name].shape) for name in bucket.names],
+                    "dtype": bucket.dtype,
+                    **bucket.state_dict(),
+                }
+                for bucket in self._buckets
+            ],
+        }
+
+    def gathered_state_dict(self) -> dict[str, Any] | None:
+        """All ranks' states as one, on rank 0 (None on the others). It can be loaded on any number of ranks."""
+        states = checkpoint.gather(self._group, self.state_dict(), self._timeout)
+        return None if states is None else checkpoint.join_states(states)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a ``state_dict()`` of this rank, or a gathered one; bit for bit on as many ranks as before.
+
+        On another number of ranks the residuals are dealt out anew so that their sum is kept.
+        """
+        self._require_between_steps("load_state_dict()")
+        problem: Exception | None = None
+        mine: Mapping[str, Any] = {}
+        try:
+            mine = checkpoint.state_for(state, self._group.size, self._group.me)
+            checkpoint.require_fitting(mine, self._parameters)
+        except (ValueError, TypeError) as error:
+            problem = error
+        self._raise_together(problem, "load_state_dict")
+        plans = [BucketPlan.from_json(bucket) for bucket in mine["buckets"]]
+        self._stats = replace(self._stats, steps=mine["steps"])
+        self._build(plans)
+        for bucket, saved in zip(self._buckets, mine["buckets"], strict=True):
+            bucket.load_state_dict(saved, same_ranks=mine["ranks"] == self._group.size)
+        self._taken, self._left, self._synchronized = {}, {}, False
+
+    def is_for(self, optimizer: torch.optim.Optimizer) -> bool:
+        return optimizer is self._optimizer
+
+    def has(self, parameter: torch.nn.Parameter) -> bool:
+        return id(parameter) in self._names
+
+    # -- hooks ---------------------------------------------------------------------------------------------------------
+
+    def _before_step(self, _optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if any(callable(argument) for argument in (*args[1:], kwargs.get("closure"))):
+            raise TypeError(
+                "step(closure) cannot be distributed: gradients must exist before step(). "
+                "Compute them with backward() and call step() without a closure."
+            )
+        self.synchronize()
+
+    def _end_step(self) -> None:
+        self._synchronized = False
+
+    def _on_gradient(self, parameter: torch.nn.Parameter) -> None:
+        name = self._names[id(parameter)]
+        self._seen.setdefault(name)
+        self._synchronized = False
+        if self._paused or not self._overlap or not self._buckets:
+            return
+        bucket, position = self._places[name]
+        if bucket.task is not None:
+            error = RuntimeError(
+                f"the gradient of {name!r} changed after it was sent. If you call backward() several times before "
+                "step(), put all but the last into `with handle.no_sync():`, or use distribute(..., overlap=False)."
+            )
+            for other in self._buckets:
+                other.fail(error)
+            self._end_cycle()
+            raise error
+        self._take(name, bucket, position)
+        if all(name in self._taken for name in bucket.names):
+            bucket.start()
+        for other in self._buckets:
+            if other.task is not None:
+                with contextlib.suppress(Exception):  # kept by the task; synchronize() raises it
+                    other.task.advance()
+
+    # -- one cycle -----------------------------------------------------------------------------------------------------
+
+    def _take(self, name: str, bucket: Bucket, position: int) -> None:
+        """Puts a gradient into its bucket, unless it is the one that we left there: then it is no new one."""
+        if self._unscale is None:
+            self._unscale = 1 / self._guard.scale if self._guard is not None else 1.0
+            self._cycle_began = time.perf_counter()
+        grad = self._parameters[name].grad
+        if grad is not None and self._is_left(name, grad):
+            grad = None
+        bucket.take(position, grad, self._unscale)
+        grad = self._parameters[name].grad
+        self._taken[name] = (grad, _version(grad))
+
+    def _is_left(self, name: str, grad: torch.Tensor) -> bool:
+        left, version = self._left.get(name, (None, 0))
+        return left is grad and version == grad._version
+
+    def _fill_and_start(self) -> None:
+        for name, (bucket, position) in self._places.items():
+            if bucket.task is None:
+                if not (self._overlap and name in self._taken and self._is_taken(name)):
+                    self._take(name, bucket, position)
+            elif not self._is_taken(name):
+                raise RuntimeError(
+                    f"the gradient of {name!r} was changed between backward() and step(), after it was sent. To clip "
+                    "or change gradients call handle.synchronize() first; with a GradScaler use "
+                    "distribute(..., scaler=scaler)."
+                )
+        if isinstance(self._sync, SparDL) and self._sync.local_clip is not None:
+            norm = float(np.sqrt(sum(bucket.squared_norm() for bucket in self._buckets)))
+            if norm > self._sync.local_clip:
+                for bucket in self._buckets:
+                    bucket.scale(self._sync.local_clip / norm)
+        for bucket in self._buckets:
+            if bucket.task is None:
+                bucket.start()
+
+    def _is_taken(self, name: str) -> bool:
+        grad, version = self._taken[name]
+        now = self._parameters[name].grad
+        return now is grad and _version(now) == version
+
+    def _finish(self) -> None:
+        tasks = [bucket.task for bucket in self._buckets if bucket.task is not None]
+        computed = sum(task.traffic.compute_seconds for task in tasks)
+        waiting_since = time.perf_counter()
+        with contextlib.suppress(Exception):
+            wait_all(tasks)
+        ended = time.perf_counter()
+        failed = next(((b, b.task.error) for b in self._buckets if b.task is not None and b.task.error), None)
+        if failed is not None:
+            self._take_back(*failed)
+            return
+        scale = 1 / self._unscale if self._unscale else 1.0
+        decay = self._weight_decay()
+        for bucket in self._buckets:
+            bucket.finish(scale, decay)
+        self._left = {name: (p.grad, _version(p.grad)) for name, p in self._parameters.items()}
+        computing = sum(task.traffic.compute_seconds for task in tasks)
+        old = self._stats
+        self._stats = replace(
+            old,
+            steps=old.steps + 1,
+            bytes_sent=old.bytes_sent + sum(task.traffic.bytes_sent for task in tasks),
+            bytes_received=old.bytes_received + sum(task.traffic.bytes_received for task in tasks),
+            dense_bytes=old.dense_bytes + sum(bucket.dense_bytes for bucket in self._buckets),
+            messages_sent=old.messages_sent + sum(task.traffic.messages_sent for task in tasks),
+            rounds=old.rounds + sum(task.traffic.rounds for task in tasks),
+            select_seconds=old.select_seconds + computing,
+            communicate_seconds=old.communicate_seconds + ended - self._cycle_began,
+            wait_seconds=old.wait_seconds + max(0.0, ended - waiting_since - (computing - computed)),
+        )
+        self._entries += sum(bucket.entries for bucket in self._buckets)
+        self._elements += sum(bucket.size for bucket in self._buckets)
+        self._end_cycle()
+        self._retune()
+        self._synchronized = True
+
+    def _take_back(self, failed: Bucket, error: BaseException) -> None:
+        """A bucket failed, on all ranks: so the step has not happened."""
+        for bucket in self._buckets:
+            if bucket.task is not None and bucket.task.error is None:
+                bucket.undo()
+        self._end_cycle()
+        if not isinstance(error, NonFiniteGradient):
+            raise error
+        if self._scaler is not None and self._scaler.is_enabled():
+            failed.poison()  # on all ranks, so that all scalers skip this step and lower their scale
+            self._stats = replace(self._stats, skipped=self._stats.skipped + 1)
+            self._synchronized = True
+            return
+        raise NonFiniteGradient(
+            f"non-finite gradient of {failed.parameter_at(error.index)!r} on rank {error.rank}; no rank has made this "
+            "step, and residuals are as before it. With a GradScaler use distribute(..., scaler=scaler).",
+            rank=error.rank,
+            index=error.index,
+        ) from error
+
+    def _end_cycle(self) -> None:
+        self._taken = {}
+        self._unscale = None
+        for bucket in self._buckets:
+            bucket.task = None
+
+    # -- laying out ----------------------------------------------------------------------------------------------------
+
+    def _lay_out(self, problem: Exception | None) -> None:
+        """Decides on buckets, once, in the order in which rank 0's gradients came."""
+        rows = [n for n, p in self._parameters.items() if p.grad is not None and p.grad.layout == torch.sparse_coo]
+        self._raise_together(problem, "synchronize")
+        told = gather_json(self._group, {"order": list(self._seen), "rows": rows}, self._timeout, "laying out buckets")
+        order = [*told[0]["order"], *(n for n in reversed(self._parameters) if n not in set(told[0]["order"]))]
+        with_rows = {name for other in told for name in other["rows"]}
+        kinds = {
+            name: ROWS
+            if name in with_rows
+            else DENSE
+            if isinstance(self._sync, Dense) or name in self._dense_names
+            else SPARSE
+            for name in self._parameters
+        }
+        self._build(plan_buckets(order, self._parameters, kinds, self._bucket_bytes))
+
+    def _build(self, plans: list[BucketPlan]) -> None:
+        self._buckets = [self._bucket(plan) for plan in plans]
+        self._places = {
+            name: (bucket, position) for bucket in self._buckets for position, name in enumerate(bucket.names)
+        }
+        self._retune()
+
+    def _bucket(self, plan: BucketPlan) -> Bucket:
+        dtype: torch.dtype = getattr(torch, plan.dtype)
+        named = [(name, self._parameters[name]) for name in plan.names]
+        if plan.kind == ROWS:
+            return RowBucket(*named[0], self._group, dtype, self._timeout)
+        size = sum(parameter.numel() for _, parameter in named)
+        momentum = None
+        if isinstance(self._sync, SparDL) and self._sync.momentum > 0:
+            sync = self._sync
+            momentum = MomentumCorrection(size, plan.dtype, sync.momentum, sync.nesterov, sync.momentum_masking)
+        reducer: SparseAllreduce | DenseAllreduce
+        if plan.kind == DENSE or isinstance(self._sync, Dense):
+            reducer = DenseAllreduce(self._comm, size, dtype=plan.dtype, timeout=self._timeout)
+        else:
+            options = {name: value for name, value in asdict(self._sync).items() if name in _REDUCER_OPTIONS}
+            density = self._sync.density_at(self._stats.steps)
+            reducer = SparseAllreduce(self._comm, size, density=density, timeout=self._timeout, **options)
+        return FlatBucket(named, reducer, self._group.size, dtype, momentum)
+
+    def _retune(self) -> None:
+        if isinstance(self._sync, SparDL) and callable(self._sync.density):
+            density = self._sync.density_at(self._stats.steps)
+            for bucket in self._buckets:
+                if isinstance(bucket, FlatBucket) and isinstance(bucket.reducer, SparseAllreduce):
+                    bucket.reducer.retune(density=density)
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def _problem(self) -> Exception | None:
+        if self._paused:
+            return RuntimeError("step() or synchronize() inside no_sync(): leave the block before the last backward()")
+        if self._count_parameters() != self._known:
+            return RuntimeError(
+                f"the optimizer has {self._count_parameters()} parameters, but had {self._known} when distribute() was "
+                "called; after adding parameters call handle.remove() and distribute() again"
+            )
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and id(parameter) not in self._names:
+                    return RuntimeError(
+                        f"a parameter of shape {list(parameter.shape)} has a gradient, but was frozen or another one "
+                        "when distribute() was called; after such a change call handle.remove() and distribute() again"
+                    )
+        return None
+
+    def _raise_together(self, problem: Exception | None, call: str) -> None:
+        told = gather_json(self._group, None if problem is None else str(problem), self._timeout, call)
+        if problem is not None:
+            raise problem
+        for rank, text in enumerate(told):
+            if text is not None:
+                raise RuntimeError(f"{call} failed on rank {rank}: {text}")
+
+    def _require_between_steps(self, call: str) -> None:
+        if any(bucket.task is not None for bucket in self._buckets):
+            raise RuntimeError(f"{call} between backward() and step(): finish the step first")
+
+    def _count_parameters(self) -> int:
+        return sum(len(group["params"]) for group in self._optimizer.param_groups)
+
+    def _weight_decay(self) -> dict[str, float]:
+        return {
+            self._names[id(parameter)]: float(group.get("weight_decay", 0.0))
+            for group in self._optimizer.param_groups
+            for parameter in group["params"]
+            if id(parameter) in self._names
+        }
+
+
+_REDUCER_OPTIONS = ("teams", "sag", "residual", "wire", "wire_dtype", "backend")
+
+
+def _hook_on(parameter: torch.nn.Parameter, hook: Callable[[torch.nn.Parameter], None]) -> RemovableHandle:
+    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    return handle
+
+
+def _version(grad: torch.Tensor | None) -> int:
+    return -1 if grad is None else grad._version

@@ -1,0 +1,71 @@
+"""Nested dicts and lists with tensors in them ⇄ bytes, without pickle.
+
+The skeleton travels as JSON, in which a tensor is its dtype and shape; the tensors' bytes follow.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+
+from spardl import wire
+from spardl.effects import Bytes
+
+
+def to_bytes(tree: Any) -> Bytes:
+    """One message of ``tree``: dicts, lists, tuples, tensors and JSON's own types."""
+    tensors: list[torch.Tensor] = []
+    skeleton = np.frombuffer(json.dumps(_skeleton(tree, tensors)).encode(), np.uint8)
+    frames = [skeleton, *(tensor_bytes(tensor) for tensor in tensors)]
+    count = np.array([len(frames)], np.int64).view(np.uint8)
+    return np.concatenate([count, wire.join(frames)])
+
+
+def from_bytes(message: Bytes) -> Any:
+    """What ``to_bytes`` was given; its tensors are on the CPU."""
+    skeleton, *frames = wire.split(message[8:], int(message[:8].view(np.int64)[0]))
+    return _tree(json.loads(skeleton.tobytes()), frames)
+
+
+def tensor_bytes(tensor: torch.Tensor) -> Bytes:
+    """The tensor's elements in order, as bytes; a view where possible."""
+    flat: Bytes = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return flat
+
+
+def fill_from_bytes(tensor: torch.Tensor, data: Bytes) -> None:
+    """Overwrites the tensor's elements with those of an equal one's ``tensor_bytes``."""
+    source = torch.from_numpy(np.array(data)).view(tensor.dtype).reshape(tensor.shape)
+    with torch.no_grad():
+        tensor.copy_(source)
+
+
+def _skeleton(tree: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(tree, torch.Tensor):
+        tensors.append(tree)
+        return {"tensor": [len(tensors) - 1, str(tree.dtype).removeprefix("torch."), list(tree.shape)]}
+    if isinstance(tree, dict):
+        return {"dict": [[_skeleton(key, tensors), _skeleton(value, tensors)] for key, value in tree.items()]}
+    if isinstance(tree, list | tuple):
+        return {"tuple" if isinstance(tree, tuple) else "list": [_skeleton(part, tensors) for part in tree]}
+    if tree is None or isinstance(tree, str | int | float | bool):
+        return tree
+    raise TypeError(
+        f"expected state of tensors, numbers, strings, lists and dicts, got a {type(tree).__name__}: {tree}"
+    )
+
+
+def _tree(skeleton: Any, frames: list[Bytes]) -> Any:
+    if not isinstance(skeleton, dict):
+        return skeleton
+    ((kind, content),) = skeleton.items()
+    if kind == "tensor":
+        position, dtype, shape = content
+        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+        fill_from_bytes(tensor, frames[position])
+        return tensor
+    if kind == "dict":
+        return {_tree(key, frames): _tree(value, frames) for key, value in content}
+    parts = [_tree(part, frames) for part in content]
+    return tuple(parts) if kind == "tuple" else parts
