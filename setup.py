@@ -52,7 +52,12 @@ setup(
     package_data={"spardl": ["py.typed"], "spardl.kernels": ["*.pyi"]},
     ext_modules=[native],
     cmdclass={"build_ext": OptionalBuildExt},
-    install_requires=["numpy>=1.26", "numba>=0.60", "mpi4py>=4.0"],
-    extras_require={"bench": ["rich>=13"]},
+    install_requires=["numpy>=1.26", "numba>=0.60", "mpi4py>=4.0", "click>=8.1", "rich>=13"],
+    extras_require={
+        "torch": ["torch>=2.6"],
+        "train": ["torch>=2.6", "scikit-learn>=1.5"],  # spardl train
+        "examples": ["torch>=2.6", "scikit-learn>=1.5", "matplotlib>=3.9", "pillow>=11"],  # examples/, benchmarks/
+    },
+    entry_points={"console_scripts": ["spardl = spardl.cli:main"]},
     zip_safe=False,
 )

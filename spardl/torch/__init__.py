@@ -5,9 +5,10 @@
 """
 
 from spardl.torch.checkpoint import join_states
+from spardl.torch.ddp import ddp_hook
 from spardl.torch.distribute import distribute
 from spardl.torch.handle import Handle
 from spardl.torch.stats import Stats
 from spardl.torch.sync import Dense, SparDL, Warmup
 
-__all__ = ["Dense", "Handle", "SparDL", "Stats", "Warmup", "distribute", "join_states"]
+__all__ = ["Dense", "Handle", "SparDL", "Stats", "Warmup", "ddp_hook", "distribute", "join_states"]

@@ -47,6 +47,46 @@ class ScalerGuard:
     def scale(self) -> float:
         return float(self._scaler.get_scale())
 
+    @property
+    def skips(self) -> bool:
+        """Whether the scaler skips steps with infinite gradients."""
+        return bool(self._scaler.is_enabled())
+
+    def problem(self) -> Exception | None:
+        return None
+
     def remove(self) -> None:
         """Gives the scaler its own methods back."""
         del self._scaler.unscale_, self._scaler.step
+
+
+class NoScaler:
+    """In place of a ScalerGuard; finds out when there is a scaler after all.
+
+    A scaler that we do not know would unscale this rank's gradients after they were sent, and skip steps on this rank
+    alone. To optimizers that can unscale by themselves it leaves both, and tells them the scale by setting
+    ``grad_scale``. So we let ours look like one, and notice.
+    """
+
+    scale = 1.0
+    skips = False
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._own = vars(optimizer).get(_UNSCALES_ITSELF)
+        vars(optimizer)[_UNSCALES_ITSELF] = True
+
+    def problem(self) -> Exception | None:
+        if hasattr(self._optimizer, "grad_scale"):
+            return RuntimeError("this optimizer is stepped by a GradScaler: use distribute(..., scaler=scaler)")
+        return None
+
+    def remove(self) -> None:
+        """Lets the optimizer look as before."""
+        if self._own is None:
+            del vars(self._optimizer)[_UNSCALES_ITSELF]
+        else:
+            vars(self._optimizer)[_UNSCALES_ITSELF] = self._own
+
+
+_UNSCALES_ITSELF = "_step_supports_amp_scaling"

@@ -94,9 +94,10 @@ def _checked_parameters(
     named = {name: p for name, p in model.named_parameters() if id(p) in optimized}
     if not optimized:
         raise ValueError("distribute: the optimizer has no parameters")
-    strangers = optimized.keys() - {id(p) for p in named.values()}
+    known = {id(p) for p in named.values()}
+    strangers = [optimized[key] for key in optimized if key not in known]
     if strangers:
-        number, parameter = optimized[min(strangers)]
+        number, parameter = strangers[0]
         raise ValueError(
             f"distribute: the optimizer's group {number} has a parameter of shape {list(parameter.shape)} that is not "
             "in the model. Was the model replaced or moved after the optimizer was built?"

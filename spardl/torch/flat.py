@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from spardl.runtime.mpi import Task
 from spardl.sparse import SparseVector
 from spardl.torch.layout import DENSE, SPARSE
 from spardl.torch.momentum import MomentumCorrection
+
+Reducer: TypeAlias = SparseAllreduce | DenseAllreduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class FlatBucket:
     def __init__(
         self,
         named: Sequence[tuple[str, torch.nn.Parameter]],
-        reducer: SparseAllreduce | DenseAllreduce,
+        reducer: Reducer,
         ranks: int,
         dtype: torch.dtype,
         momentum: MomentumCorrection | None = None,
@@ -131,19 +133,11 @@ class FlatBucket:
         """Makes the mean over ranks, times ``scale``, every parameter's ``grad``."""
         assert self.task is not None
         result = self.task.wait()
-        factor = self._vector.dtype.type(scale)
-        if isinstance(result, SparseVector):
-            self._vector.fill(0)
-            mean = result.values / self._vector.dtype.type(self._ranks)
-            self._vector[result.indices] = mean if scale == 1 else mean * factor
-            self.entries = result.nnz
-        else:
-            np.divide(result, self._ranks, out=self._vector)
-            if scale != 1:
-                self._vector *= factor
-            self.entries = self.size
+        write_mean(result, self._vector, self._ranks, scale)
+        sent = result.indices if isinstance(result, SparseVector) else None
+        self.entries = self.size if sent is None else len(sent)
         if self.momentum is not None:
-            self.momentum.commit(result.indices if isinstance(result, SparseVector) else None)
+            self.momentum.commit(sent)
         for slot in self.slots:
             if self.momentum is not None:
                 self.momentum.add_decay(slot.start, slot.parameter, weight_decay[slot.name], slot.view)
@@ -185,6 +179,19 @@ class FlatBucket:
             self.momentum.velocity[:] = state["velocity"].numpy()
             decay = state.get("decay_velocity")
             self.momentum.decay_velocity = None if decay is None else decay.numpy().copy()
+
+
+def write_mean(result: SparseVector | Values, out: Values, ranks: int, scale: float) -> None:
+    """``out`` = the mean of which ``result`` is the sum over ranks, times ``scale``."""
+    kind = out.dtype.type
+    if isinstance(result, SparseVector):
+        mean = result.values / kind(ranks)
+        out.fill(0)
+        out[result.indices] = mean if scale == 1 else mean * kind(scale)
+    else:
+        np.divide(result, ranks, out=out)
+        if scale != 1:
+            out *= kind(scale)
 
 
 def points_to(grad: torch.Tensor | None, view: torch.Tensor) -> bool:

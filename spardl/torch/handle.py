@@ -9,8 +9,8 @@ import contextlib
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,21 +18,18 @@ from torch.utils.hooks import RemovableHandle
 
 from spardl.agreement import gather_json
 from spardl.allreduce import SparseAllreduce
-from spardl.dense import DenseAllreduce
 from spardl.errors import NonFiniteGradient
 from spardl.runtime.group import CommLike, Group
 from spardl.runtime.mpi import wait_all
 from spardl.torch import checkpoint
-from spardl.torch.amp import ScalerGuard
+from spardl.torch.amp import NoScaler, ScalerGuard
+from spardl.torch.buckets import Bucket, BucketBuilder
 from spardl.torch.flat import FlatBucket
 from spardl.torch.layout import DENSE, ROWS, SPARSE, BucketPlan, plan_buckets
-from spardl.torch.momentum import MomentumCorrection
-from spardl.torch.rows import RowBucket
 from spardl.torch.start import broadcast_tensors
 from spardl.torch.stats import Stats
 from spardl.torch.sync import Dense, SparDL, Sync
-
-Bucket: TypeAlias = FlatBucket | RowBucket
+from spardl.torch.watch import GradientWatch
 
 live_handles: "weakref.WeakSet[Handle]" = weakref.WeakSet()
 
@@ -59,12 +56,13 @@ class Handle:
         timeout: float,
     ) -> None:
         self._optimizer, self._model, self._parameters = optimizer, model, dict(parameters)
-        self._sync, self._comm, self._group, self._timeout = sync, comm, group, timeout
+        self._sync, self._group, self._timeout = sync, group, timeout
         self._dense_names, self._bucket_bytes = dense_names, bucket_bytes
         self._overlap = overlap and not (isinstance(sync, SparDL) and sync.local_clip is not None)
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
         self._known = self._count_parameters()
 
+        self._builder = BucketBuilder(self._parameters, sync, comm, group, timeout)
         self._buckets: list[Bucket] = []  # laid out in the first synchronisation, when backward's order is known
         self._places: dict[str, tuple[Bucket, int]] = {}
         self._seen: dict[str, None] = {}  # parameters in the order of their first gradients
@@ -72,16 +70,14 @@ class Handle:
         self._paused = 0
         self._synchronized = False
         self._unscale: float | None = None  # this cycle's factor from scaled to true gradients
-        self._taken: dict[
-            str, tuple[torch.Tensor | None, int]
-        ] = {}  # gradients that are in their buckets, as they were
-        self._left: dict[str, tuple[torch.Tensor | None, int]] = {}  # gradients that we wrote, as we left them
+        self._watch = GradientWatch(self._parameters)
         self._cycle_began = 0.0
         self._stats = Stats()
         self._entries = self._elements = 0
 
-        self._scaler = scaler
-        self._guard = ScalerGuard(scaler, optimizer, self.synchronize, self._end_step) if scaler is not None else None
+        self._amp: ScalerGuard | NoScaler = (
+            NoScaler(optimizer) if scaler is None else ScalerGuard(scaler, optimizer, self.synchronize, self._end_step)
+        )
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(lambda *_: self._end_step()),
@@ -107,9 +103,7 @@ class Handle:
                 raise problem
             self._fill_and_start()
         except Exception as error:
-            for bucket in self._buckets:
-                bucket.fail(error)
-            self._end_cycle()
+            self._give_up(error)
             raise
         self._finish()
 
@@ -147,12 +141,11 @@ class Handle:
     def remove(self) -> None:
         """Takes the hooks off again; the optimizer is what it was before ``distribute``."""
         self._require_between_steps("remove()")
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-        if self._guard is not None:
-            self._guard.remove()
-            self._guard = None
+        if self._hooks:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks = []
+            self._amp.remove()
         live_handles.discard(self)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
@@ -201,7 +194,8 @@ class Handle:
         self._build(plans)
         for bucket, saved in zip(self._buckets, mine["buckets"], strict=True):
             bucket.load_state_dict(saved, same_ranks=mine["ranks"] == self._group.size)
-        self._taken, self._left, self._synchronized = {}, {}, False
+        self._watch.forget_written()
+        self._synchronized = False
 
     def is_for(self, optimizer: torch.optim.Optimizer) -> bool:
         return optimizer is self._optimizer
@@ -234,12 +228,10 @@ class Handle:
                 f"the gradient of {name!r} changed after it was sent. If you call backward() several times before "
                 "step(), put all but the last into `with handle.no_sync():`, or use distribute(..., overlap=False)."
             )
-            for other in self._buckets:
-                other.fail(error)
-            self._end_cycle()
+            self._give_up(error)
             raise error
         self._take(name, bucket, position)
-        if all(name in self._taken for name in bucket.names):
+        if all(map(self._watch.was_sent, bucket.names)):
             bucket.start()
         for other in self._buckets:
             if other.task is not None:
@@ -249,27 +241,18 @@ class Handle:
     # -- one cycle -----------------------------------------------------------------------------------------------------
 
     def _take(self, name: str, bucket: Bucket, position: int) -> None:
-        """Puts a gradient into its bucket, unless it is the one that we left there: then it is no new one."""
+        """Puts a gradient into its bucket."""
         if self._unscale is None:
-            self._unscale = 1 / self._guard.scale if self._guard is not None else 1.0
+            self._unscale = 1 / self._amp.scale
             self._cycle_began = time.perf_counter()
-        grad = self._parameters[name].grad
-        if grad is not None and self._is_left(name, grad):
-            grad = None
-        bucket.take(position, grad, self._unscale)
-        grad = self._parameters[name].grad
-        self._taken[name] = (grad, _version(grad))
-
-    def _is_left(self, name: str, grad: torch.Tensor) -> bool:
-        left, version = self._left.get(name, (None, 0))
-        return left is grad and version == grad._version
+        bucket.take(position, self._watch.new(name), self._unscale)
+        self._watch.note_sent(name)
 
     def _fill_and_start(self) -> None:
         for name, (bucket, position) in self._places.items():
-            if bucket.task is None:
-                if not (self._overlap and name in self._taken and self._is_taken(name)):
-                    self._take(name, bucket, position)
-            elif not self._is_taken(name):
+            if not self._watch.was_sent(name):
+                self._take(name, bucket, position)
+            elif self._watch.changed_since_sent(name):
                 raise RuntimeError(
                     f"the gradient of {name!r} was changed between backward() and step(), after it was sent. To clip "
                     "or change gradients call handle.synchronize() first; with a GradScaler use "
@@ -283,11 +266,6 @@ class Handle:
         for bucket in self._buckets:
             if bucket.task is None:
                 bucket.start()
-
-    def _is_taken(self, name: str) -> bool:
-        grad, version = self._taken[name]
-        now = self._parameters[name].grad
-        return now is grad and _version(now) == version
 
     def _finish(self) -> None:
         tasks = [bucket.task for bucket in self._buckets if bucket.task is not None]
@@ -304,7 +282,7 @@ class Handle:
         decay = self._weight_decay()
         for bucket in self._buckets:
             bucket.finish(scale, decay)
-        self._left = {name: (p.grad, _version(p.grad)) for name, p in self._parameters.items()}
+        self._watch.note_written()
         computing = sum(task.traffic.compute_seconds for task in tasks)
         old = self._stats
         self._stats = replace(
@@ -325,6 +303,15 @@ class Handle:
         self._retune()
         self._synchronized = True
 
+    def _give_up(self, error: Exception) -> None:
+        """This rank cannot go on: neither can the others, and what was reduced is taken back."""
+        for bucket in self._buckets:
+            if bucket.task is None or not bucket.task.done:
+                bucket.fail(error)
+            elif bucket.task.error is None:
+                bucket.undo()
+        self._end_cycle()
+
     def _take_back(self, failed: Bucket, error: BaseException) -> None:
         """A bucket failed, on all ranks: so the step has not happened."""
         for bucket in self._buckets:
@@ -333,7 +320,7 @@ class Handle:
         self._end_cycle()
         if not isinstance(error, NonFiniteGradient):
             raise error
-        if self._scaler is not None and self._scaler.is_enabled():
+        if self._amp.skips:
             failed.poison()  # on all ranks, so that all scalers skip this step and lower their scale
             self._stats = replace(self._stats, skipped=self._stats.skipped + 1)
             self._synchronized = True
@@ -346,7 +333,7 @@ class Handle:
         ) from error
 
     def _end_cycle(self) -> None:
-        self._taken = {}
+        self._watch.forget_sent()
         self._unscale = None
         for bucket in self._buckets:
             bucket.task = None
@@ -371,30 +358,10 @@ class Handle:
         self._build(plan_buckets(order, self._parameters, kinds, self._bucket_bytes))
 
     def _build(self, plans: list[BucketPlan]) -> None:
-        self._buckets = [self._bucket(plan) for plan in plans]
+        self._buckets = [self._builder.build(plan, self._stats.steps) for plan in plans]
         self._places = {
             name: (bucket, position) for bucket in self._buckets for position, name in enumerate(bucket.names)
         }
-        self._retune()
-
-    def _bucket(self, plan: BucketPlan) -> Bucket:
-        dtype: torch.dtype = getattr(torch, plan.dtype)
-        named = [(name, self._parameters[name]) for name in plan.names]
-        if plan.kind == ROWS:
-            return RowBucket(*named[0], self._group, dtype, self._timeout)
-        size = sum(parameter.numel() for _, parameter in named)
-        momentum = None
-        if isinstance(self._sync, SparDL) and self._sync.momentum > 0:
-            sync = self._sync
-            momentum = MomentumCorrection(size, plan.dtype, sync.momentum, sync.nesterov, sync.momentum_masking)
-        reducer: SparseAllreduce | DenseAllreduce
-        if plan.kind == DENSE or isinstance(self._sync, Dense):
-            reducer = DenseAllreduce(self._comm, size, dtype=plan.dtype, timeout=self._timeout)
-        else:
-            options = {name: value for name, value in asdict(self._sync).items() if name in _REDUCER_OPTIONS}
-            density = self._sync.density_at(self._stats.steps)
-            reducer = SparseAllreduce(self._comm, size, density=density, timeout=self._timeout, **options)
-        return FlatBucket(named, reducer, self._group.size, dtype, momentum)
 
     def _retune(self) -> None:
         if isinstance(self._sync, SparDL) and callable(self._sync.density):
@@ -406,6 +373,8 @@ class Handle:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _problem(self) -> Exception | None:
+        if (problem := self._amp.problem()) is not None:
+            return problem
         if self._paused:
             return RuntimeError("step() or synchronize() inside no_sync(): leave the block before the last backward()")
         if self._count_parameters() != self._known:
@@ -446,13 +415,6 @@ class Handle:
         }
 
 
-_REDUCER_OPTIONS = ("teams", "sag", "residual", "wire", "wire_dtype", "backend")
-
-
 def _hook_on(parameter: torch.nn.Parameter, hook: Callable[[torch.nn.Parameter], None]) -> RemovableHandle:
     handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
     return handle
-
-
-def _version(grad: torch.Tensor | None) -> int:
-    return -1 if grad is None else grad._version

@@ -124,6 +124,7 @@ class RowBucket:
             dtype=self.parameter.dtype,
             device=self.parameter.device,
             is_coalesced=True,
+            check_invariants=False,
         )
 
     def state_dict(self) -> dict[str, Any]:

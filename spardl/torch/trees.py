@@ -36,6 +36,8 @@ def tensor_bytes(tensor: torch.Tensor) -> Bytes:
 
 def fill_from_bytes(tensor: torch.Tensor, data: Bytes) -> None:
     """Overwrites the tensor's elements with those of an equal one's ``tensor_bytes``."""
+    if tensor.numel() == 0:
+        return
     source = torch.from_numpy(np.array(data)).view(tensor.dtype).reshape(tensor.shape)
     with torch.no_grad():
         tensor.copy_(source)

@@ -1,0 +1,15 @@
+"""The ``spardl`` command."""
+
+import click
+
+from spardl import __version__
+from spardl.cli.train import train
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="spardl")
+def main() -> None:
+    """Sparse synchronisation for data-parallel training over MPI. Launch it with mpirun or srun."""
+
+
+main.add_command(train)

@@ -1,0 +1,96 @@
+"""A training job that needs no download: scikit-learn's handwritten digits and a small network."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from mpi4py import MPI
+from torch import nn
+
+import spardl.torch as spt
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is the same for every way of synchronising that is compared."""
+
+    epochs: int
+    batch: int  # over all ranks
+    lr: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run, the same on all ranks: times are the slowest rank's, bytes the busiest one's."""
+
+    accuracy: float
+    loss: float
+    seconds: float
+    steps: int
+    bytes_sent: int
+    dense_bytes: int
+    density: float
+    same_bits: bool
+
+
+def load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Training images and labels, test images and labels; the split is the same everywhere."""
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise ImportError("the digits come with scikit-learn: pip install 'spardl[train]'") from error
+    images, labels = datasets.load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    inputs = torch.from_numpy((images[order] / 16).astype(np.float32))
+    targets = torch.from_numpy(labels[order].astype(np.int64))
+    test = len(labels) // 5
+    return inputs[test:], targets[test:], inputs[:test], targets[:test]
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+
+
+def run(comm: MPI.Intracomm, sync: spt.SparDL | spt.Dense, job: Job, progress: Callable[[int, float], Any]) -> Outcome:
+    """Trains and evaluates. ``progress`` is told of every epoch, with its mean loss on this rank."""
+    inputs, targets, test_inputs, test_targets = load_digits()
+    torch.manual_seed(job.seed)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=job.lr, momentum=0.9, weight_decay=1e-4)
+    handle = spt.distribute(optimizer, model, sync=sync, comm=comm)
+    criterion = nn.CrossEntropyLoss()
+    shuffle = torch.Generator().manual_seed(job.seed)
+    comm.Barrier()
+    started = time.perf_counter()
+    for epoch in range(1, job.epochs + 1):
+        order = torch.randperm(len(inputs), generator=shuffle)  # the same on all ranks; each takes its part
+        losses = []
+        for step in range(len(inputs) // job.batch):
+            mine = order[step * job.batch : (step + 1) * job.batch][comm.rank :: comm.size]
+            optimizer.zero_grad()
+            loss = criterion(model(inputs[mine]), targets[mine])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        progress(epoch, float(np.mean(losses)))
+    seconds = time.perf_counter() - started
+    stats = handle.stats
+    handle.remove()
+    with torch.no_grad():
+        accuracy = float((model(test_inputs).argmax(1) == test_targets).float().mean())
+    weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+    first = comm.bcast(weights, 0)
+    return Outcome(
+        accuracy=accuracy,
+        loss=comm.allreduce(float(np.mean(losses))) / comm.size,
+        seconds=comm.allreduce(seconds, MPI.MAX),
+        steps=stats.steps,
+        bytes_sent=comm.allreduce(stats.bytes_sent, MPI.MAX),
+        dense_bytes=stats.dense_bytes,
+        density=stats.density,
+        same_bits=bool(comm.allreduce(bool(np.array_equal(weights.view(np.int32), first.view(np.int32))), MPI.LAND)),
+    )

@@ -1,0 +1,125 @@
+"""``spardl train``: the digits job, with one way of synchronising or several to compare."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import spardl.torch as spt
+    from spardl.cli.digits import Job, Outcome
+
+
+@click.command()
+@click.option(
+    "--sync",
+    "syncs",
+    type=click.Choice(["spardl", "dense"]),
+    multiple=True,
+    default=("spardl",),
+    help="How gradients are synchronised; give several to compare.  [default: spardl]",
+)
+@click.option("--density", type=click.FloatRange(0, 1, min_open=True), default=0.01, show_default=True)
+@click.option("--teams", type=click.IntRange(1), default=1, show_default=True, help="Must divide the number of ranks.")
+@click.option("--residual", type=click.Choice(["global", "partial", "local"]), default="global", show_default=True)
+@click.option("--warmup", type=click.IntRange(0), default=0, show_default=True, help="Steps with higher densities.")
+@click.option("--epochs", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--batch", type=click.IntRange(1), default=64, show_default=True, help="Over all ranks.")
+@click.option("--lr", type=click.FloatRange(0, min_open=True), default=0.05, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write the table here.")
+def train(
+    syncs: tuple[str, ...],
+    density: float,
+    teams: int,
+    residual: str,
+    warmup: int,
+    epochs: int,
+    batch: int,
+    lr: float,
+    seed: int,
+    json_path: Path | None,
+) -> None:
+    """Train a network on handwritten digits (1,797 images that come with scikit-learn).
+
+    \b
+    mpirun -n 4 spardl train --density 0.01
+    mpirun -n 6 spardl train --sync dense --sync spardl --teams 2
+    """
+    import spardl.torch as spt  # not above: `spardl --help` need not wait for torch
+    from spardl.cli.digits import Job
+
+    choices: dict[str, spt.SparDL | spt.Dense] = {
+        "spardl": spt.SparDL(
+            density=spt.Warmup(density, warmup) if warmup else density, teams=teams, residual=residual
+        ),
+        "dense": spt.Dense(),
+    }
+    _compare({name: choices[name] for name in syncs}, Job(epochs, batch, lr, seed), json_path)
+
+
+def _compare(syncs: "dict[str, spt.SparDL | spt.Dense]", job: "Job", json_path: Path | None) -> None:
+    import torch
+    from mpi4py import MPI
+
+    from spardl.cli import digits
+
+    comm = MPI.COMM_WORLD
+    if job.batch < comm.size:
+        raise click.UsageError(f"--batch {job.batch} leaves some of the {comm.size} ranks without images")
+    torch.set_num_threads(1)  # ranks share the cores
+    outcomes = {}
+    with _progress(comm.rank == 0, job.epochs * len(syncs)) as advance:
+        for name, sync in syncs.items():
+            outcomes[name] = digits.run(comm, sync, job, partial(advance, name))
+    if comm.rank == 0:
+        _print_table(outcomes, comm.size)
+        if json_path is not None:
+            rows = {name: asdict(outcome) for name, outcome in outcomes.items()}
+            json_path.write_text(json.dumps({"ranks": comm.size, "job": asdict(job), "runs": rows}, indent=2) + "\n")
+    if not all(outcome.same_bits for outcome in outcomes.values()):
+        raise click.ClickException("the ranks ended with different weights")
+
+
+def _progress(talks: bool, epochs: int) -> Any:
+    """A context that yields ``advance(name, epoch, loss)``; only rank 0 shows anything."""
+    if not talks:
+        return nullcontext(lambda *_: None)
+    from contextlib import contextmanager
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    @contextmanager
+    def shown() -> Any:
+        columns = (TextColumn("{task.description:30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns) as bar:
+            task = bar.add_task("starting", total=epochs)
+            yield lambda name, epoch, loss: bar.update(
+                task, advance=1, description=f"{name}: epoch {epoch}, loss {loss:.4f}"
+            )
+
+    return shown()
+
+
+def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"digits, {ranks} ranks; accuracy on the test images, bytes that a rank sent"
+    table = Table("sync", "accuracy", "loss", "time", "bytes", "fewer", "density", "same bits", title=title)
+    for name, outcome in outcomes.items():
+        table.add_row(
+            name,
+            f"{100 * outcome.accuracy:.2f} %",
+            f"{outcome.loss:.4f}",
+            f"{outcome.seconds:.2f} s",
+            f"{outcome.bytes_sent:,}",
+            f"{outcome.dense_bytes / max(outcome.bytes_sent, 1):.1f} ×",
+            f"{100 * outcome.density:.2f} %",
+            "yes" if outcome.same_bits else "NO",
+        )
+    Console().print(table)

@@ -1,0 +1,166 @@
+"""A communication hook for people who already use DistributedDataParallel.
+
+``model.register_comm_hook(None, spt.ddp_hook(spt.SparDL(density=0.01)))``; DDP then decides on buckets and calls back.
+Buckets are reduced while backward goes on; their futures are completed in the last one's call.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
+
+from spardl.allreduce import SparseAllreduce
+from spardl.errors import NonFiniteGradient
+from spardl.kernels.api import Values
+from spardl.runtime.group import CommLike, resolve
+from spardl.runtime.mpi import Task, default_timeout, wait_all
+from spardl.torch.buckets import BucketBuilder
+from spardl.torch.flat import Reducer, write_mean
+from spardl.torch.layout import ACCUMULATED_AS, DENSE, SPARSE, BucketPlan
+from spardl.torch.sync import Dense, SparDL, Sync
+
+
+def ddp_hook(
+    sync: Sync,
+    comm: CommLike | None = None,
+    *,
+    scaler: torch.amp.GradScaler | None = None,
+    timeout: float | None = None,
+) -> "DdpHook":
+    """The second argument of ``DistributedDataParallel.register_comm_hook``; the first may be None.
+
+    ``comm`` has to have the ranks of DDP's process group, in the same order. Give the GradScaler if you use one: then a
+    non-finite gradient on one rank makes all skip the step. Momentum correction and clipping need ``distribute``.
+    """
+    if isinstance(sync, SparDL) and (sync.momentum > 0 or sync.local_clip is not None):
+        raise ValueError("ddp_hook: SparDL(momentum=…) and SparDL(local_clip=…) need spardl.torch.distribute")
+    if comm is None:
+        from mpi4py import MPI
+
+        comm = MPI.COMM_WORLD
+    return DdpHook(sync, comm, scaler, default_timeout() if timeout is None else float(timeout))
+
+
+class _Bucket:
+    """One of DDP's buckets: the parameters it had when last seen, and their reducer."""
+
+    def __init__(self, parameters: list[torch.Tensor], dtype: torch.dtype, reducer: Reducer) -> None:
+        self.keys = [id(parameter) for parameter in parameters]
+        self.parameters = parameters
+        self.reducer = reducer
+        self.grad: Values = np.empty(sum(p.numel() for p in parameters), str(dtype).removeprefix("torch."))
+        self.buffer: torch.Tensor  # DDP's, in which the result is expected
+        self.future: torch.futures.Future[torch.Tensor]
+        self.task: Task[Any] | None = None
+
+    def residuals(self) -> dict[int, Values]:
+        """Copies, by parameter."""
+        if not isinstance(self.reducer, SparseAllreduce):
+            return {}
+        ends = np.cumsum([parameter.numel() for parameter in self.parameters])
+        return dict(zip(self.keys, map(np.copy, np.split(self.reducer.residual, ends[:-1])), strict=True))
+
+    def owe(self, residuals: Mapping[int, Values]) -> None:
+        if isinstance(self.reducer, SparseAllreduce) and any(key in residuals for key in self.keys):
+            parts = [
+                residuals[key] if key in residuals else np.zeros(parameter.numel(), self.grad.dtype)
+                for key, parameter in zip(self.keys, self.parameters, strict=True)
+            ]
+            self.reducer.start_from(np.concatenate(parts).astype(self.grad.dtype, copy=False))
+
+
+class DdpHook:
+    """GradBucket in, Future out."""
+
+    def __init__(self, sync: Sync, comm: CommLike, scaler: torch.amp.GradScaler | None, timeout: float) -> None:
+        self.__name__ = self.__qualname__ = "spardl_ddp_hook"  # DDP asks for them, as if this were a function
+        self._sync, self._scaler = sync, scaler
+        self._group = resolve(comm, timeout)
+        self._builder = BucketBuilder({}, sync, comm, self._group, timeout)
+        self._buckets: dict[int, _Bucket] = {}
+        self._owed: dict[int, Values] = {}  # residuals of parameters whose buckets are not built yet
+        self._step = 0
+
+    def __call__(self, state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        # register_comm_hook insists on the names and types of these arguments
+        mine = self._known(bucket)
+        mine.buffer, mine.future = bucket.buffer(), torch.futures.Future()
+        torch.from_numpy(mine.grad).copy_(mine.buffer)
+        scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
+        if scale != 1:
+            mine.grad *= mine.grad.dtype.type(1 / scale)
+        mine.task = mine.reducer.start(mine.grad)
+        for other in self._buckets.values():
+            if other.task is not None:
+                with contextlib.suppress(Exception):  # raised below, when all have ended
+                    other.task.advance()
+        if bucket.is_last():
+            self._finish(scale)
+        return mine.future
+
+    def state_dict(self, model: torch.nn.Module) -> dict[str, Any]:
+        """This rank's residuals by name, and the step, for ``torch.save``."""
+        owed = self._residuals()
+        residuals = {n: torch.from_numpy(owed[id(p)].copy()) for n, p in model.named_parameters() if id(p) in owed}
+        return {"steps": self._step, "residuals": residuals}
+
+    def load_state_dict(self, model: torch.nn.Module, state: Mapping[str, Any]) -> None:
+        """Owes again what was owed then; call it before training goes on."""
+        names = {name: id(parameter) for name, parameter in model.named_parameters()}
+        unknown = state["residuals"].keys() - names.keys()
+        if unknown:
+            raise ValueError(f"load_state_dict: the model has no parameter {min(unknown)!r}")
+        self._owed = {names[name]: residual.numpy().reshape(-1) for name, residual in state["residuals"].items()}
+        self._step = state["steps"]
+        for bucket in self._buckets.values():
+            bucket.owe(self._owed)
+
+    def _residuals(self) -> dict[int, Values]:
+        owed = dict(self._owed)
+        for bucket in self._buckets.values():
+            owed |= bucket.residuals()
+        return owed
+
+    def _known(self, given: GradBucket) -> _Bucket:
+        """DDP lays its buckets out anew after the first step; residuals move along with their parameters."""
+        parameters = given.parameters()
+        bucket = self._buckets.get(given.index())
+        if bucket is None or bucket.keys != [id(parameter) for parameter in parameters]:
+            if bucket is not None:
+                self._owed, self._buckets = self._residuals(), {}
+            dtype = ACCUMULATED_AS[given.buffer().dtype]
+            kind = DENSE if isinstance(self._sync, Dense) else SPARSE
+            plan = BucketPlan(kind, (), str(dtype).removeprefix("torch."))
+            reducer = self._builder.reducer(plan, given.buffer().numel(), self._step)
+            bucket = self._buckets[given.index()] = _Bucket(parameters, dtype, reducer)
+            bucket.owe(self._owed)
+        return bucket
+
+    def _finish(self, scale: float) -> None:
+        buckets = [bucket for bucket in self._buckets.values() if bucket.task is not None]
+        tasks = [bucket.task for bucket in buckets if bucket.task is not None]
+        with contextlib.suppress(Exception):
+            wait_all(tasks)
+        failed = next((task.error for task in tasks if task.error is not None), None)
+        for bucket, task in zip(buckets, tasks, strict=True):
+            bucket.task = None
+            if failed is None:
+                write_mean(task.wait(), bucket.grad, self._group.size, scale)
+                bucket.buffer.copy_(torch.from_numpy(bucket.grad))
+            elif task.error is None and isinstance(bucket.reducer, SparseAllreduce):
+                bucket.reducer.undo()
+        if failed is not None:
+            if not isinstance(failed, NonFiniteGradient) or self._scaler is None or not self._scaler.is_enabled():
+                raise failed
+            buckets[0].buffer.fill_(torch.inf)  # on all ranks: their scalers skip this step
+        else:
+            self._step += 1
+            if isinstance(self._sync, SparDL) and callable(self._sync.density):
+                for bucket in buckets:
+                    if isinstance(bucket.reducer, SparseAllreduce):
+                        bucket.reducer.retune(density=self._sync.density_at(self._step))
+        for bucket in buckets:
+            bucket.future.set_result(bucket.buffer)
