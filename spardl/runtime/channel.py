@@ -8,7 +8,8 @@ hear it answer with what they wait for, and whoever has not spoken by the end of
 
 import json
 import struct
-from collections import defaultdict
+import time
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ _ENVELOPE = struct.Struct("<4sI8x")  # magic, number of the call; 16 bytes keep 
 _MAGIC = b"SPDL"
 _NOTICE = struct.Struct("<4sIB3x")
 _FAULT, _STALL = 1, 2
+_NOTICE_TAKES_AT_MOST = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,11 @@ class Channel:
         self._position = {rank: position for position, rank in enumerate(group.ranks)}
         self._call = 0
         self._busy = False
+        self._ahead_since: float | None = None
         self._failed: set[int] = set()
         self._notices: defaultdict[int, list[Notice]] = defaultdict(list)
         self._status = MPI.Status()  # one for all probes: polling is what a waiting rank does most
+        self._early: defaultdict[int, deque[Bytes]] = defaultdict(deque)  # of later calls, by source
         self._outbox: list[tuple[MPI.Request, Any]] = []  # sends under way that nobody waits for, with their buffers
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -88,7 +92,7 @@ class Channel:
         self._tell(_STALL, json.dumps({"waits_for": waits_for, "step": step}).encode())
 
     def notices(self) -> list[Notice]:
-        """Stalls that were told of this call. Raises if a rank failed in it, or in one that went well here."""
+        """Stalls that were told of this call. Raises if a rank failed in it, in one that went well here, or went on."""
         self._hear()
         for call in [call for call in self._notices if call < self._call]:
             for notice in self._notices.pop(call):
@@ -100,7 +104,21 @@ class Channel:
         for notice in self._notices[self._call]:
             if not notice.is_stall:
                 raise Told(from_notice(notice.body, notice.sender))
+        self._require_in_step()
         return self._notices[self._call]
+
+    def _require_in_step(self) -> None:
+        """A rank may go on to the next call because this one failed there; then it told us, and that is on its way."""
+        ahead = [source for source, early in self._early.items() if early and _call_of(early[0]) > self._call]
+        if not ahead:
+            self._ahead_since = None
+        elif self._ahead_since is None:
+            self._ahead_since = time.monotonic()
+        elif time.monotonic() > self._ahead_since + _NOTICE_TAKES_AT_MOST:
+            raise OutOfStep(
+                f"rank {ahead[0]} is in call {_call_of(self._early[ahead[0]][0])} of this collective, rank "
+                f"{self.group.me} in {self._call}. Every rank has to make the same calls in the same order."
+            )
 
     def _tell(self, kind: int, body: bytes) -> None:
         notice = _NOTICE.pack(_MAGIC, self._call, kind) + body
@@ -136,6 +154,8 @@ class Channel:
 
     def arriving(self, source: int) -> "Incoming | None":
         """The next message from ``source``, if it has come; it may still be on its way into the buffer."""
+        if early := self._early[source]:
+            return Incoming(MPI.REQUEST_NULL, early.popleft(), source) if _call_of(early[0]) <= self._call else None
         message = self.group.comm.Improbe(self.group.ranks[source], self._data_tag, self._status)
         if message is None:
             return None
@@ -143,18 +163,22 @@ class Channel:
         return Incoming(message.Irecv([buffer, MPI.BYTE]), buffer, source)
 
     def accept(self, incoming: "Incoming") -> Bytes | None:
-        """The payload of a received message, or None if it was left over from an earlier call."""
-        magic, call = _ENVELOPE.unpack(incoming.buffer[: _ENVELOPE.size].tobytes())
-        if magic != _MAGIC or call > self._call:
-            raise OutOfStep(
-                f"rank {incoming.source} is in call {call} of this collective, rank {self.group.me} in {self._call}. "
-                "Every rank has to make the same calls in the same order."
-            )
-        if call < self._call:
+        """The payload of a received message, or None if it is of another call: left over, or early."""
+        call = _call_of(incoming.buffer)
+        if call > self._call:
+            self._early[incoming.source].append(incoming.buffer)
+        if call != self._call:
             return None
         payload = incoming.buffer[_ENVELOPE.size :]
         payload.flags.writeable = False
         return payload
+
+
+def _call_of(message: Bytes) -> int:
+    magic, call = _ENVELOPE.unpack(message[: _ENVELOPE.size].tobytes())
+    if magic != _MAGIC:
+        raise OutOfStep("a message arrived that spardl did not send: is something else using its tags?")
+    return int(call)
 
 
 @dataclass(frozen=True, slots=True)

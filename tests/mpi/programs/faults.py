@@ -125,10 +125,34 @@ def missing_rank(absent):
     good_reduce(allreduce)
 
 
+def failed_rank_goes_on_at_once(last):
+    """Its messages of the next call arrive before the others have even begun the one that failed."""
+    allreduce = build()
+    for _ in range(3):
+        good_reduce(allreduce)
+        if me != last:
+            time.sleep(0.3)
+        grad = broken_on(last, with_value(np.nan, 5))
+        raises(spardl.NonFiniteGradient, [f"rank {last}", "index 5"], lambda g=grad: allreduce.reduce(g))
+        good_reduce(allreduce)
+
+
+def a_rank_that_made_a_call_too_few(last):
+    """The others are one call ahead: somebody notices, and all are told or time out; nobody hangs."""
+    allreduce = build(timeout=3)
+    good_reduce(allreduce)
+    if me == last:
+        allreduce._channel._call -= 1
+    error = raises((spardl.OutOfStep, spardl.PeerTimeout), [], lambda: good_reduce(allreduce), within=9)
+    assert P == 1 or spardl.OutOfStep in {type(e) for e in world.allgather(error)}
+
+
 bad_gradients(P - 1)
 if P > 1:
+    failed_rank_goes_on_at_once(P - 1)
     different_dtypes_at_first(P - 1)
     built_differently(P - 1)
     missing_rank(P - 1)
     missing_rank(0)
+    a_rank_that_made_a_call_too_few(P - 1)
 done()
