@@ -12,8 +12,8 @@ PYTHON_FILES := setup.py spardl tests benchmarks examples
 
 .PHONY: demo test lint types pytest test-openmpi bench format clean
 
-demo: $(VENV)/.ready  ## sparse all-reduce of a VGG-16-sized gradient on 4 ranks, against dense
-	$(MPI_ENV) mpiexec -n 4 $(BIN)/python examples/vgg16_allreduce.py
+demo: $(VENV)/.ready  ## trains a network on 4 ranks, sparse against dense
+	$(MPI_ENV) mpiexec -n 4 $(BIN)/spardl train --sync dense --sync spardl --density 0.01
 
 test: lint types pytest test-openmpi  ## everything that CI runs
 
@@ -36,6 +36,7 @@ bench: $(VENV)/.ready  ## the tables of the README
 	$(BIN)/python benchmarks/kernels.py
 	$(MPI_ENV) mpiexec -n 2 $(BIN)/python benchmarks/allreduce.py --size 10000000
 	$(MPI_ENV) mpiexec -n 6 $(BIN)/python benchmarks/allreduce.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overhead.py
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix $(PYTHON_FILES)

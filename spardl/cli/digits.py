@@ -62,6 +62,8 @@ def run(comm: MPI.Intracomm, sync: spt.SparDL | spt.Dense, job: Job, progress: C
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=job.lr, momentum=0.9, weight_decay=1e-4)
     handle = spt.distribute(optimizer, model, sync=sync, comm=comm)
+    steps = len(inputs) // job.batch
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps * job.epochs)
     criterion = nn.CrossEntropyLoss()
     shuffle = torch.Generator().manual_seed(job.seed)
     comm.Barrier()
@@ -69,12 +71,13 @@ def run(comm: MPI.Intracomm, sync: spt.SparDL | spt.Dense, job: Job, progress: C
     for epoch in range(1, job.epochs + 1):
         order = torch.randperm(len(inputs), generator=shuffle)  # the same on all ranks; each takes its part
         losses = []
-        for step in range(len(inputs) // job.batch):
+        for step in range(steps):
             mine = order[step * job.batch : (step + 1) * job.batch][comm.rank :: comm.size]
             optimizer.zero_grad()
             loss = criterion(model(inputs[mine]), targets[mine])
             loss.backward()
             optimizer.step()
+            scheduler.step()
             losses.append(loss.item())
         progress(epoch, float(np.mean(losses)))
     seconds = time.perf_counter() - started

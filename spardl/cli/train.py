@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--warmup", type=click.IntRange(0), default=0, show_default=True, help="Steps with higher densities.")
 @click.option("--epochs", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--batch", type=click.IntRange(1), default=64, show_default=True, help="Over all ranks.")
-@click.option("--lr", type=click.FloatRange(0, min_open=True), default=0.05, show_default=True)
+@click.option("--lr", type=click.FloatRange(0, min_open=True), default=0.1, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write the table here.")
 def train(

@@ -24,9 +24,13 @@ def mpiexec():
 
 
 def launch(ranks, program, *arguments, limit=LIMIT, python_flags=()):
-    """Runs to the end, or kills the job; returns the completed process with its output as text."""
-    python = [sys.executable, *python_flags, str(PROGRAMS / program), *map(str, arguments)]
-    command = [*mpiexec(), "-n", str(ranks), *python]
+    """Runs a program to the end, or kills the job; returns the completed process with its output as text."""
+    return run_job(ranks, [sys.executable, *python_flags, str(PROGRAMS / program), *map(str, arguments)], limit)
+
+
+def run_job(ranks, command, limit=LIMIT):
+    """The same for any command."""
+    command = [*mpiexec(), "-n", str(ranks), *command]
     environment = os.environ | {
         "MPIEXEC_TIMEOUT": str(limit),
         "OMP_NUM_THREADS": "1",

@@ -1,0 +1,50 @@
+"""``spardl train``: the digits job under mpiexec, and its words for what is wrong."""
+
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner
+from mpi.launcher import run_job
+
+from spardl.cli import main
+
+
+def train(ranks, json_path, *arguments):
+    done = run_job(
+        ranks, [sys.executable, "-m", "spardl", "train", *map(str, arguments), "--json", str(json_path)], 240
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
+    return json.loads(json_path.read_text())["runs"], done.stdout
+
+
+@pytest.mark.parametrize(("ranks", "teams"), [(4, [1, 2]), (3, [1, 3]), (6, [1, 2, 3])])
+def test_digits_within_a_point_of_dense_with_a_twentieth_of_the_bytes(ranks, teams, tmp_path):
+    dense, output = train(ranks, tmp_path / "dense.json", "--sync", "dense")
+    assert "digits" in output
+    for number in teams:
+        sparse, _ = train(ranks, tmp_path / "sparse.json", "--sync", "spardl", "--density", 0.01, "--teams", number)
+        ours, theirs = sparse["spardl"], dense["dense"]
+        assert ours["same_bits"]
+        assert theirs["same_bits"]
+        assert ours["accuracy"] >= theirs["accuracy"] - 0.01, (number, ours, theirs)
+        assert theirs["bytes_sent"] >= 20 * ours["bytes_sent"]
+        assert ours["steps"] == theirs["steps"]
+
+
+def test_wrong_arguments():
+    runner = CliRunner()
+    for arguments, words in (
+        (["--density", "2"], "2.0 is not in the range 0<x<=1"),
+        (["--sync", "magic"], "'magic' is not one of 'spardl', 'dense'"),
+        (["--batch", "0"], "0 is not in the range x>=1"),
+    ):
+        result = runner.invoke(main, ["train", *arguments])
+        assert result.exit_code == 2
+        assert words in result.output
+
+
+def test_more_ranks_than_images():
+    done = run_job(3, [sys.executable, "-m", "spardl", "train", "--batch", "2"], 60)
+    assert done.returncode != 0
+    assert "--batch 2 leaves some of the 3 ranks without images" in done.stdout
