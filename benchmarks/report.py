@@ -169,4 +169,4 @@ def write_json(args: argparse.Namespace, facts: Row, rows: Sequence[Row], launch
         "parameters": parameters,
         "rows": list(rows),
     }
-    args.json.write_text(json.dumps(record, indent=2) + "\n")
+    args.json.write_text(json.dumps(record, indent=2, default=str) + "\n")

@@ -41,6 +41,4 @@ with torch.no_grad():
     accuracy = (model(inputs[cut:]).argmax(1) == targets[cut:]).float().mean().item()
 stats = handle.stats  # (3) what it cost
 if rank == 0:
-    print(
-        f"test accuracy {100 * accuracy:.1f} %, {stats.bytes_sent:,} bytes sent, {stats.compression:.0f} × fewer than dense"
-    )
+    print(f"test accuracy {accuracy:.1%}; {stats.bytes_sent:,} bytes sent, {stats.compression:.0f} × fewer than dense")

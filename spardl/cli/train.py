@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     help="How gradients are synchronised; give several to compare.  [default: spardl]",
 )
 @click.option("--density", type=click.FloatRange(0, 1, min_open=True), default=0.01, show_default=True)
-@click.option("--teams", type=click.IntRange(1), default=1, show_default=True, help="Must divide the number of ranks.")
+@click.option(
+    "--teams",
+    type=click.IntRange(1),
+    multiple=True,
+    default=(1,),
+    help="Must divide the number of ranks; give several to compare.  [default: 1]",
+)
 @click.option("--residual", type=click.Choice(["global", "partial", "local"]), default="global", show_default=True)
 @click.option("--warmup", type=click.IntRange(0), default=0, show_default=True, help="Steps with higher densities.")
 @click.option("--epochs", type=click.IntRange(1), default=20, show_default=True)
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
 def train(
     syncs: tuple[str, ...],
     density: float,
-    teams: int,
+    teams: tuple[int, ...],
     residual: str,
     warmup: int,
     epochs: int,
@@ -53,13 +59,16 @@ def train(
     import spardl.torch as spt  # not above: `spardl --help` need not wait for torch
     from spardl.cli.digits import Job
 
-    choices: dict[str, spt.SparDL | spt.Dense] = {
-        "spardl": spt.SparDL(
-            density=spt.Warmup(density, warmup) if warmup else density, teams=teams, residual=residual
-        ),
-        "dense": spt.Dense(),
-    }
-    _compare({name: choices[name] for name in syncs}, Job(epochs, batch, lr, seed), json_path)
+    runs: dict[str, spt.SparDL | spt.Dense] = {}
+    for name in syncs:
+        if name == "dense":
+            runs[name] = spt.Dense()
+            continue
+        for number in teams:
+            schedule = spt.Warmup(density, warmup) if warmup else density
+            label = f"{name}, {number} teams" if number > 1 else name
+            runs[label] = spt.SparDL(density=schedule, teams=number, residual=residual)
+    _compare(runs, Job(epochs, batch, lr, seed), json_path)
 
 
 def _compare(syncs: "dict[str, spt.SparDL | spt.Dense]", job: "Job", json_path: Path | None) -> None:

@@ -1,6 +1,8 @@
 """States of handles: gathered, dealt out anew to another number of ranks, checked before they are loaded."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +16,8 @@ FORMAT = 1
 
 # What is summed over ranks when it is dealt out anew. Other parts of a bucket's state were learnt for the old ranks.
 _ADDITIVE = ("residual", "velocity")
-_EQUAL_ON_ALL = ("kind", "names", "shapes", "dtype", "decay_velocity")
+_EQUAL_ON_ALL = ("kind", "names", "shapes", "strides", "dtype", "decay_velocity")
+_PER_ELEMENT = (*_ADDITIVE, "decay_velocity")
 
 
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -58,6 +61,36 @@ def reshard(states: Sequence[Mapping[str, Any]], ranks: int, rank: int) -> dict[
                 bucket[name] = total
         buckets.append(bucket)
     return {"format": FORMAT, "ranks": len(states), "rank": rank, "steps": states[0]["steps"], "buckets": buckets}
+
+
+def lay_out_anew(buckets: Sequence[Mapping[str, Any]], skeletons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What ``buckets`` hold by element, put into buckets of other parameters or order of memory (``skeletons``)."""
+    by_name: dict[str, dict[str, torch.Tensor]] = {}
+    for bucket in buckets:
+        for name, view in _views(bucket).items():
+            by_name[name] = {part: view(bucket[part]) for part in _PER_ELEMENT if part in bucket}
+    laid_out = []
+    for skeleton in skeletons:
+        bucket = dict(skeleton)
+        views = _views(bucket)
+        size = sum(math.prod(shape) for shape in bucket["shapes"])
+        for part in {part for name in views for part in by_name[name]}:
+            bucket[part] = torch.zeros(size, dtype=getattr(torch, bucket["dtype"]))
+            for name, view in views.items():
+                if part in by_name[name]:
+                    view(bucket[part]).copy_(by_name[name][part])
+        laid_out.append(bucket)
+    return laid_out
+
+
+def _views(bucket: Mapping[str, Any]) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """For each parameter of a bucket, how to see its part of the flat vector in its own shape."""
+    views: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
+    start = 0
+    for name, shape, strides in zip(bucket["names"], bucket["shapes"], bucket["strides"], strict=True):
+        views[name] = partial(torch.as_strided, size=shape, stride=strides, storage_offset=start)
+        start += math.prod(shape)
+    return views
 
 
 def require_fitting(state: Mapping[str, Any], parameters: Mapping[str, torch.nn.Parameter]) -> None:

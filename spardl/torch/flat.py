@@ -13,7 +13,7 @@ from spardl.dense import DenseAllreduce
 from spardl.kernels.api import Values
 from spardl.runtime.mpi import Task
 from spardl.sparse import SparseVector
-from spardl.torch.layout import DENSE, SPARSE
+from spardl.torch.layout import DENSE, SPARSE, memory_strides
 from spardl.torch.momentum import MomentumCorrection
 
 Reducer: TypeAlias = SparseAllreduce | DenseAllreduce
@@ -56,13 +56,12 @@ class FlatBucket:
         self.slots = self._cut(named)
         self.task: Task[Any] | None = None
         self.entries = 0  # of the last result
+        self._owed: Values | None = None  # a residual that this dense bucket took over, to be paid in the next step
 
     def _cut(self, named: Sequence[tuple[str, torch.nn.Parameter]]) -> list[Slot]:
         slots, start = [], 0
         for name, parameter in named:
-            # empty_like keeps e.g. channels_last but never leaves gaps
-            strides = torch.empty_like(parameter, device="meta").stride()
-            view = self._flat.as_strided(parameter.size(), strides, start)
+            view = self._flat.as_strided(parameter.size(), memory_strides(parameter), start)
             slots.append(Slot(name, parameter, start, view.data))  # .data: with a version counter of its own
             start += parameter.numel()
         return slots
@@ -108,6 +107,8 @@ class FlatBucket:
 
     def start(self) -> Task[Any]:
         handed_in = self._vector if self.momentum is None else self.momentum.hand_in(self._vector)
+        if self._owed is not None:
+            handed_in = handed_in + self._owed
         self.task = self.reducer.start(handed_in)
         return self.task
 
@@ -136,6 +137,7 @@ class FlatBucket:
         write_mean(result, self._vector, self._ranks, scale)
         sent = result.indices if isinstance(result, SparseVector) else None
         self.entries = self.size if sent is None else len(sent)
+        self._owed = None
         if self.momentum is not None:
             self.momentum.commit(sent)
         for slot in self.slots:
@@ -153,13 +155,16 @@ class FlatBucket:
 
     @property
     def residual(self) -> Values | None:
-        return self.reducer.residual if isinstance(self.reducer, SparseAllreduce) else None
+        """What this rank still owes; None if that is nothing."""
+        return self.reducer.residual if isinstance(self.reducer, SparseAllreduce) else self._owed
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {}
         if isinstance(self.reducer, SparseAllreduce):
             state["reducer"] = _to_tensors(self.reducer.state_dict())
             state["residual"] = state["reducer"].pop("residual", torch.zeros(self.size, dtype=self._flat.dtype))
+        elif self._owed is not None:
+            state["residual"] = torch.from_numpy(self._owed.copy())
         if self.momentum is not None:
             state["velocity"] = torch.from_numpy(self.momentum.velocity.copy())
             if self.momentum.decay_velocity is not None:
@@ -168,13 +173,15 @@ class FlatBucket:
 
     def load_state_dict(self, state: Mapping[str, Any], *, same_ranks: bool) -> None:
         """Exactly if it was taken with the same ranks and settings; else the residual alone is carried on."""
-        if isinstance(self.reducer, SparseAllreduce) and "residual" in state:
-            residual = state["residual"].numpy()
+        if "residual" in state:
+            residual = np.ascontiguousarray(state["residual"].numpy(), self._vector.dtype)
             saved = _to_arrays(state["reducer"]) if "reducer" in state else {}
-            if same_ranks and saved.get("config") == self.reducer.state_dict()["config"]:
+            if not isinstance(self.reducer, SparseAllreduce):
+                self._owed = residual if residual.any() else None
+            elif same_ranks and saved.get("config") == self.reducer.state_dict()["config"]:
                 self.reducer.load_state_dict(saved | {"residual": residual})
             else:
-                self.reducer.start_from(np.ascontiguousarray(residual, self._vector.dtype))
+                self.reducer.start_from(residual)
         if self.momentum is not None and "velocity" in state:
             self.momentum.velocity[:] = state["velocity"].numpy()
             decay = state.get("decay_velocity")

@@ -25,7 +25,7 @@ from spardl.torch import checkpoint
 from spardl.torch.amp import NoScaler, ScalerGuard
 from spardl.torch.buckets import Bucket, BucketBuilder
 from spardl.torch.flat import FlatBucket
-from spardl.torch.layout import DENSE, ROWS, SPARSE, BucketPlan, plan_buckets
+from spardl.torch.layout import DENSE, ROWS, SPARSE, BucketPlan, memory_strides, plan_buckets
 from spardl.torch.start import broadcast_tensors
 from spardl.torch.stats import Stats
 from spardl.torch.sync import Dense, SparDL, Sync
@@ -72,6 +72,7 @@ class Handle:
         self._unscale: float | None = None  # this cycle's factor from scaled to true gradients
         self._watch = GradientWatch(self._parameters)
         self._cycle_began = 0.0
+        self._step = 0  # of the whole training, checkpoints included
         self._stats = Stats()
         self._entries = self._elements = 0
 
@@ -157,17 +158,8 @@ class Handle:
             "format": checkpoint.FORMAT,
             "ranks": self._group.size,
             "rank": self._group.me,
-            "steps": self._stats.steps,
-            "buckets": [
-                {
-                    "kind": bucket.kind,
-                    "names": list(bucket.names),
-                    "shapes": [list(self._parameters[name].shape) for name in bucket.names],
-                    "dtype": bucket.dtype,
-                    **bucket.state_dict(),
-                }
-                for bucket in self._buckets
-            ],
+            "steps": self._step,
+            "buckets": [self._describe(bucket) | bucket.state_dict() for bucket in self._buckets],
         }
 
     def gathered_state_dict(self) -> dict[str, Any] | None:
@@ -189,13 +181,35 @@ class Handle:
         except (ValueError, TypeError) as error:
             problem = error
         self._raise_together(problem, "load_state_dict")
-        plans = [BucketPlan.from_json(bucket) for bucket in mine["buckets"]]
-        self._stats = replace(self._stats, steps=mine["steps"])
-        self._build(plans)
-        for bucket, saved in zip(self._buckets, mine["buckets"], strict=True):
-            bucket.load_state_dict(saved, same_ranks=mine["ranks"] == self._group.size)
+        self._step = mine["steps"]
+        if mine["buckets"]:
+            self._load_buckets(mine["buckets"], same_ranks=mine["ranks"] == self._group.size)
         self._watch.forget_written()
         self._synchronized = False
+
+    def _load_buckets(self, saved: list[dict[str, Any]], *, same_ranks: bool) -> None:
+        """The state's order of parameters; its buckets too, unless sync, exclude or order of memory have changed."""
+        plans = [BucketPlan.from_json(bucket) for bucket in saved]
+        kinds = self._kinds({name for plan in plans if plan.kind == ROWS for name in plan.names})
+        if any(kinds[name] != plan.kind for plan in plans for name in plan.names):
+            order = [name for plan in plans for name in plan.names]
+            plans = plan_buckets(order, self._parameters, kinds, self._bucket_bytes)
+        self._build(plans)
+        skeletons = [self._describe(bucket) for bucket in self._buckets]
+        if any(old.get(key) != new[key] for old, new in zip(saved, skeletons, strict=False) for key in new):
+            saved, same_ranks = checkpoint.lay_out_anew(saved, skeletons), False
+        for bucket, state in zip(self._buckets, saved, strict=True):
+            bucket.load_state_dict(state, same_ranks=same_ranks)
+
+    def _describe(self, bucket: Bucket) -> dict[str, Any]:
+        parameters = [self._parameters[name] for name in bucket.names]
+        return {
+            "kind": bucket.kind,
+            "names": list(bucket.names),
+            "shapes": [list(parameter.shape) for parameter in parameters],
+            "strides": [list(memory_strides(parameter)) for parameter in parameters],
+            "dtype": bucket.dtype,
+        }
 
     def is_for(self, optimizer: torch.optim.Optimizer) -> bool:
         return optimizer is self._optimizer
@@ -299,6 +313,7 @@ class Handle:
         )
         self._entries += sum(bucket.entries for bucket in self._buckets)
         self._elements += sum(bucket.size for bucket in self._buckets)
+        self._step += 1
         self._end_cycle()
         self._retune()
         self._synchronized = True
@@ -347,25 +362,21 @@ class Handle:
         told = gather_json(self._group, {"order": list(self._seen), "rows": rows}, self._timeout, "laying out buckets")
         order = [*told[0]["order"], *(n for n in reversed(self._parameters) if n not in set(told[0]["order"]))]
         with_rows = {name for other in told for name in other["rows"]}
-        kinds = {
-            name: ROWS
-            if name in with_rows
-            else DENSE
-            if isinstance(self._sync, Dense) or name in self._dense_names
-            else SPARSE
-            for name in self._parameters
-        }
-        self._build(plan_buckets(order, self._parameters, kinds, self._bucket_bytes))
+        self._build(plan_buckets(order, self._parameters, self._kinds(with_rows), self._bucket_bytes))
+
+    def _kinds(self, with_rows: set[str]) -> dict[str, str]:
+        dense = set(self._parameters) if isinstance(self._sync, Dense) else self._dense_names
+        return {n: ROWS if n in with_rows else DENSE if n in dense else SPARSE for n in self._parameters}
 
     def _build(self, plans: list[BucketPlan]) -> None:
-        self._buckets = [self._builder.build(plan, self._stats.steps) for plan in plans]
+        self._buckets = [self._builder.build(plan, self._step) for plan in plans]
         self._places = {
             name: (bucket, position) for bucket in self._buckets for position, name in enumerate(bucket.names)
         }
 
     def _retune(self) -> None:
         if isinstance(self._sync, SparDL) and callable(self._sync.density):
-            density = self._sync.density_at(self._stats.steps)
+            density = self._sync.density_at(self._step)
             for bucket in self._buckets:
                 if isinstance(bucket, FlatBucket) and isinstance(bucket.reducer, SparseAllreduce):
                     bucket.reducer.retune(density=density)

@@ -19,6 +19,11 @@ SPARSE, DENSE, ROWS = "sparse", "dense", "rows"
 Exclude: TypeAlias = Iterable[str] | Callable[[str, torch.nn.Parameter], bool]
 
 
+def memory_strides(parameter: torch.Tensor) -> tuple[int, ...]:
+    """The parameter's order of memory, e.g. channels_last, without gaps."""
+    return torch.empty_like(parameter, device="meta").stride()
+
+
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
     """Parameters whose gradients are reduced as one vector (or, for ``ROWS``, one parameter with sparse gradients)."""

@@ -11,25 +11,24 @@ from spardl.cli import main
 
 
 def train(ranks, json_path, *arguments):
-    done = run_job(
-        ranks, [sys.executable, "-m", "spardl", "train", *map(str, arguments), "--json", str(json_path)], 240
-    )
+    command = [sys.executable, "-m", "spardl", "train", *map(str, arguments), "--json", str(json_path)]
+    done = run_job(ranks, command, limit=240)
     assert done.returncode == 0, done.stdout[-8000:]
     return json.loads(json_path.read_text())["runs"], done.stdout
 
 
 @pytest.mark.parametrize(("ranks", "teams"), [(4, [1, 2]), (3, [1, 3]), (6, [1, 2, 3])])
 def test_digits_within_a_point_of_dense_with_a_twentieth_of_the_bytes(ranks, teams, tmp_path):
-    dense, output = train(ranks, tmp_path / "dense.json", "--sync", "dense")
-    assert "digits" in output
-    for number in teams:
-        sparse, _ = train(ranks, tmp_path / "sparse.json", "--sync", "spardl", "--density", 0.01, "--teams", number)
-        ours, theirs = sparse["spardl"], dense["dense"]
-        assert ours["same_bits"]
-        assert theirs["same_bits"]
-        assert ours["accuracy"] >= theirs["accuracy"] - 0.01, (number, ours, theirs)
-        assert theirs["bytes_sent"] >= 20 * ours["bytes_sent"]
-        assert ours["steps"] == theirs["steps"]
+    several = [flag for number in teams for flag in ("--teams", number)]
+    runs, output = train(ranks, tmp_path / "runs.json", "--sync", "dense", "--sync", "spardl", *several)
+    assert f"digits, {ranks} ranks" in output
+    dense = runs.pop("dense")
+    assert len(runs) == len(teams)
+    for name, run in runs.items():
+        assert run["same_bits"]
+        assert run["steps"] == dense["steps"]
+        assert run["accuracy"] >= dense["accuracy"] - 0.01, (name, run, dense)
+        assert dense["bytes_sent"] >= 20 * run["bytes_sent"]
 
 
 def test_wrong_arguments():

@@ -506,6 +506,41 @@ def test_resumed_training_is_the_same_bit_for_bit(sync, gathered):
     assert torch.equal(weights(resumed), weights(straight))
 
 
+@pytest.mark.parametrize("change", ["exclude", "dense", "buckets", "channels_last", "density"])
+def test_restored_with_other_settings_nothing_is_lost(change):
+    def build(memory_format=torch.contiguous_format):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(48, 2)).double()
+        return model.to(memory_format=memory_format)
+
+    model = build()
+    optimizer = sgd(model)
+    handle = distribute(optimizer, model)
+    for number in range(4):
+        optimizer.zero_grad()
+        backward(model, torch.randn(2, 2, 6, 6, generator=torch.Generator().manual_seed(number)).double())
+        optimizer.step()
+    owed, state = handle.residuals, handle.state_dict()
+
+    other = build(torch.channels_last if change == "channels_last" else torch.contiguous_format)
+    sync = {"dense": spt.Dense(), "density": spt.SparDL(density=0.5)}.get(change, spt.SparDL(density=0.1))
+    options = {"exclude": {"exclude": ["*.bias", "2.*"]}, "buckets": {"bucket_mb": 0.0001}}.get(change, {})
+    handle = distribute(sgd(other), other, sync, **options)
+    handle.load_state_dict(state)
+    assert all(torch.equal(handle.residuals[name], residual) for name, residual in owed.items())
+
+    handed_in = {name: torch.randn_like(p) for name, p in other.named_parameters()}
+    for name, p in other.named_parameters():
+        p.grad = handed_in[name].clone()
+    handle.synchronize()
+    for name, p in other.named_parameters():
+        left = handle.residuals.get(name, 0)
+        torch.testing.assert_close(p.grad + left, handed_in[name] + owed[name], rtol=0, atol=1e-12)
+    sent_whole = {"dense": 4, "exclude": 3}.get(change, 0)
+    assert len(handle.residuals) == 4 - sent_whole
+    assert (handle.stats.steps, handle.state_dict()["steps"]) == (1, 5)
+
+
 def test_state_taken_before_the_first_step_and_states_that_do_not_fit():
     model = small_model()
     handle = distribute(sgd(model), model)
