@@ -131,4 +131,6 @@ def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
             f"{100 * outcome.density:.2f} %",
             "yes" if outcome.same_bits else "NO",
         )
-    Console().print(table)
+    console = Console()
+    # Through mpiexec rich would assume 80 columns and cut numbers off.
+    (console if console.is_terminal else Console(width=110)).print(table)

@@ -240,7 +240,8 @@ class Handle:
         if bucket.task is not None:
             error = RuntimeError(
                 f"the gradient of {name!r} changed after it was sent. If you call backward() several times before "
-                "step(), put all but the last into `with handle.no_sync():`, or use distribute(..., overlap=False)."
+                "step(), put all but the last into `with handle.no_sync():`, or use distribute(..., overlap=False). "
+                "If you leave out a step(), call handle.synchronize() in its place."
             )
             self._give_up(error)
             raise error
@@ -297,19 +298,12 @@ class Handle:
         for bucket in self._buckets:
             bucket.finish(scale, decay)
         self._watch.note_written()
-        computing = sum(task.traffic.compute_seconds for task in tasks)
-        old = self._stats
-        self._stats = replace(
-            old,
-            steps=old.steps + 1,
-            bytes_sent=old.bytes_sent + sum(task.traffic.bytes_sent for task in tasks),
-            bytes_received=old.bytes_received + sum(task.traffic.bytes_received for task in tasks),
-            dense_bytes=old.dense_bytes + sum(bucket.dense_bytes for bucket in self._buckets),
-            messages_sent=old.messages_sent + sum(task.traffic.messages_sent for task in tasks),
-            rounds=old.rounds + sum(task.traffic.rounds for task in tasks),
-            select_seconds=old.select_seconds + computing,
-            communicate_seconds=old.communicate_seconds + ended - self._cycle_began,
-            wait_seconds=old.wait_seconds + max(0.0, ended - waiting_since - (computing - computed)),
+        computed_meanwhile = sum(task.traffic.compute_seconds for task in tasks) - computed
+        self._stats = self._stats.plus(
+            [task.traffic for task in tasks],
+            dense_bytes=sum(bucket.dense_bytes for bucket in self._buckets),
+            communicate_seconds=ended - self._cycle_began,
+            wait_seconds=max(0.0, ended - waiting_since - computed_meanwhile),
         )
         self._entries += sum(bucket.entries for bucket in self._buckets)
         self._elements += sum(bucket.size for bucket in self._buckets)

@@ -1,7 +1,10 @@
 """What synchronisation has cost so far."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from spardl.runtime.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,23 @@ class Stats:
     wait_seconds: float = 0.0  # the part of it in which nothing else was done
     density: float = 0.0  # entries in the results over elements, of all buckets
     residual_norm: float = 0.0  # of what this rank still owes, now
+
+    def plus(
+        self, traffics: Sequence[Traffic], *, dense_bytes: int, communicate_seconds: float, wait_seconds: float
+    ) -> "Stats":
+        """With one more step, whose collectives had these ``traffics``."""
+        return replace(
+            self,
+            steps=self.steps + 1,
+            bytes_sent=self.bytes_sent + sum(traffic.bytes_sent for traffic in traffics),
+            bytes_received=self.bytes_received + sum(traffic.bytes_received for traffic in traffics),
+            dense_bytes=self.dense_bytes + dense_bytes,
+            messages_sent=self.messages_sent + sum(traffic.messages_sent for traffic in traffics),
+            rounds=self.rounds + sum(traffic.rounds for traffic in traffics),
+            select_seconds=self.select_seconds + sum(traffic.compute_seconds for traffic in traffics),
+            communicate_seconds=self.communicate_seconds + communicate_seconds,
+            wait_seconds=self.wait_seconds + wait_seconds,
+        )
 
     @property
     def compression(self) -> float:
