@@ -249,6 +249,20 @@ def test_frozen_parameters_stay_where_they_are():
         optimizer.step()
 
 
+def test_what_is_owed_to_a_frozen_parameter_does_not_move_it():
+    model = nn.Linear(2, 1)
+    optimizer = sgd(model)
+    handle = distribute(optimizer, model, spt.SparDL(density=0.34))  # one of three
+    model.weight.grad, model.bias.grad = torch.tensor([[5.0, 0.0]]), torch.tensor([1.0])
+    optimizer.step()
+    assert handle.residuals["bias"].tolist() == [1.0]
+    model.bias.requires_grad_(False)
+    model.bias.grad = None
+    before = model.bias.clone()
+    optimizer.step()
+    assert torch.equal(model.bias, before)
+
+
 def test_uneven_backward_order_decides_on_buckets():
     model = small_model()
     optimizer = sgd(model)
@@ -459,6 +473,10 @@ def test_grad_scaler_skips_and_nothing_is_lost(unscale_first, fused):
     assert state_bytes(handle) == owed
     assert scaler.get_scale() == 2.0
     assert (handle.stats.steps, handle.stats.skipped) == (3, 1)
+    optimizer.zero_grad(set_to_none=False)
+    scaler.step(optimizer)  # without a backward pass, as on a rank that has run out of data: it takes part all the same
+    scaler.update()
+    assert handle.stats.steps == 4
     step(batches(1)[0])
     assert not torch.equal(weights(model), before)
     handle.remove()
