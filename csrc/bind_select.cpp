@@ -7,7 +7,7 @@ namespace {
 
 template <class T, class I>
 py::tuple topk_dense_in(const Array<T>& dense, std::int64_t k, std::int64_t base) {
-    const std::int64_t room = std::min<std::int64_t>(k, dense.size()) + 1;
+    const std::int64_t room = std::min<std::int64_t>(k, dense.size()) + compact_slack;
     Array<I> indices = fresh<I>(room);
     Array<T> values = fresh<T>(room);
     std::int64_t kept = 0;
@@ -31,10 +31,11 @@ template <class T, class I>
 py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>& over_indices,
                  const Array<T>& over_values, std::int64_t k, T floor) {
     const auto a = view(indices, values), over = view(over_indices, over_values);
-    const std::int64_t room = std::min(k, a.size + over.size) + 1;
+    const std::int64_t room = std::min(k, a.size + over.size) + compact_slack;
     Array<I> out_indices = fresh<I>(room);
     Array<T> out_values = fresh<T>(room);
     Cut<T> cut;
+    Key<T> largest = 0;
     std::int64_t found;
     {
         I* index = out_indices.mutable_data();
@@ -50,15 +51,17 @@ py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>
             near = {near_indices.data(), near_values.data(), found};
         }
         found = near.size;
-        cut = find_cut(near.values, found, k);
-        take_cut(near.values, found, cut, [&](std::int64_t i) { return near.indices[i]; }, index, value);
+        cut = find_cut_above(near.values, found, k, magnitude(floor));
+        take_cut(near.indices, near.values, found, cut, index, value);
+        for (std::int64_t i = 0; i < cut.kept; ++i) largest = std::max(largest, magnitude(value[i]));
         if (0 < k && k == found) {  // all are taken, and nobody has looked for the smallest yet
             cut.key = magnitude(near.values[0]);
             for (std::int64_t i = 1; i < found; ++i) cut.key = std::min(cut.key, magnitude(near.values[i]));
         }
     }
     const T threshold = 0 < k && k <= found ? from_key<T>(cut.key) : T{0};
-    return py::make_tuple(first(out_indices, cut.kept), first(out_values, cut.kept), threshold, found);
+    return py::make_tuple(first(out_indices, cut.kept), first(out_values, cut.kept), threshold, found,
+                          from_key<T>(largest));
 }
 
 template <class T, class I>

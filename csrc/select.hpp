@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 
 #include "accumulate.hpp"
+#include "compact.hpp"
 #include "magnitude.hpp"
 #include "pool.hpp"
 
@@ -19,6 +21,7 @@ struct Cut {
     Key<T> key;
     std::int64_t ties;
     std::int64_t kept;
+    bool every_tie = false;  // known to be all that are equal to `key`
 };
 
 namespace detail {
@@ -125,6 +128,52 @@ Cut<T> find_cut(const T* values, std::int64_t count, std::int64_t k) {
     return {key, k - above, k};
 }
 
+// The same where all keys are at least `least` > 0 and most are not far above it, as candidates are: equal buckets from
+// `least` on, the last one open upwards, leave few keys in question after a single pass. (If it is the last one that is
+// in question, they were far above after all.)
+template <class T>
+Cut<T> find_cut_above(const T* values, std::int64_t count, std::int64_t k, Key<T> least) {
+    using K = Key<T>;
+    if (k <= 0) return {static_cast<K>(-1), 0, 0};
+    if (count <= k) return {least, 0, count, true};
+    constexpr int width_bits = std::numeric_limits<T>::digits - 11;  // 1024 buckets while the magnitude doubles
+    constexpr K last = 2047;
+    const auto bucket_of = [=](T value) { return std::min((magnitude(value) - least) >> width_bits, last); };
+    // Two tables: neighbouring entries often fall into one bucket, and would wait for each other's store.
+    std::array<std::array<std::int32_t, last + 1>, 2> table{};
+    for (std::int64_t i = 0; i + 1 < count; i += 2) {
+        ++table[0][bucket_of(values[i])];
+        ++table[1][bucket_of(values[i + 1])];
+    }
+    if (count % 2 != 0) ++table[0][bucket_of(values[count - 1])];
+    K bucket = last;
+    std::int64_t wanted = k, sharing;
+    for (;; --bucket) {
+        sharing = std::int64_t{table[0][bucket]} + table[1][bucket];
+        if (sharing >= wanted) break;
+        wanted -= sharing;
+    }
+    if (bucket == last) return find_cut(values, count, k);
+    const Scratch<K> keys(sharing);
+    const K first = least + (bucket << width_bits);
+    const auto in_bucket = [=](T value) { return magnitude(value) - first < (K{1} << width_bits); };
+    for (std::int64_t begin = 0, n = 0; n < sharing; begin += 16) {
+        // Rarely is one of sixteen in the bucket, and asking for any is done in vectors.
+        const std::int64_t end = std::min(begin + 16, count);
+        bool any = false;
+        for (std::int64_t i = begin; i < end; ++i) any |= in_bucket(values[i]);
+        for (std::int64_t i = begin; any && i < end; ++i) {
+            if (in_bucket(values[i])) keys[n++] = magnitude(values[i]);
+        }
+    }
+    K* const kth = keys.data() + (wanted - 1);
+    std::nth_element(keys.data(), kth, keys.data() + sharing, std::greater<K>());
+    const K key = *kth;
+    const auto above = std::count_if(keys.data(), kth, [=](K other) { return other > key; });
+    const auto equal = std::count(keys.data(), keys.data() + sharing, key);
+    return {key, wanted - above, k, wanted - above == equal};
+}
+
 // Decides entry by entry, in index order, so that ties go to the lower index.
 template <class T>
 class Cutter {
@@ -142,8 +191,7 @@ class Cutter {
     std::int64_t ties_;
 };
 
-// Copies the entries that the cut takes. The outputs need one slot more than `cut.kept`: writing first and advancing
-// only when the entry is taken costs no branch, and which entries are taken is as good as random.
+// Copies the entries that the cut takes. The outputs need `compact_slack` slots more than `cut.kept`.
 template <class T, class IndexOf, class I>
 void take_cut(const T* values, std::int64_t count, const Cut<T>& cut, IndexOf index_of, I* out_indices, T* out_values) {
     Cutter<T> cutter(cut);
@@ -152,6 +200,15 @@ void take_cut(const T* values, std::int64_t count, const Cut<T>& cut, IndexOf in
         out_indices[n] = static_cast<I>(index_of(i));
         out_values[n] = values[i];
         n += cutter.takes(values[i]);
+    }
+}
+
+template <class T, class I>
+void take_cut(const I* indices, const T* values, std::int64_t count, const Cut<T>& cut, I* out_indices, T* out_values) {
+    if (cut.every_tie) {
+        compact(indices, values, count, cut.key, out_indices, out_values);
+    } else {
+        take_cut(values, count, cut, [=](std::int64_t i) { return indices[i]; }, out_indices, out_values);
     }
 }
 
@@ -171,8 +228,9 @@ T guess_floor(const T* dense, std::int64_t size, std::int64_t k) {
     return from_key<T>(nth_largest(keys.data(), total, rank, KeyOf<T>::bits));
 }
 
-// The k largest of a dense block; the outputs have room for k + 1. Returns how many there are. Tries a guessed floor
-// and one vectorised pass first; whatever the data, the radix descent over the whole block has the last word.
+// The k largest of a dense block; the outputs have room for k + compact_slack. Returns how many there are. Tries a
+// guessed floor and one vectorised pass first; whatever the data, the radix descent over the whole block has the last
+// word.
 template <class T, class I>
 std::int64_t topk_dense(const T* dense, std::int64_t size, std::int64_t k, std::int64_t base, I* indices, T* values) {
     k = std::min(k, size);
@@ -183,9 +241,8 @@ std::int64_t topk_dense(const T* dense, std::int64_t size, std::int64_t k, std::
         const Scratch<T> near_values(room);
         const Found found = collect_range(dense, size, base, floor, near_indices.data(), near_values.data(), room);
         if (found.count >= k && found.count <= room) {
-            const Cut<T> cut = find_cut(near_values.data(), found.count, k);
-            take_cut(
-                near_values.data(), found.count, cut, [&](std::int64_t i) { return near_indices[i]; }, indices, values);
+            const Cut<T> cut = find_cut_above(near_values.data(), found.count, k, magnitude(floor));
+            take_cut(near_indices.data(), near_values.data(), found.count, cut, indices, values);
             return cut.kept;
         }
     }

@@ -27,6 +27,7 @@ class Selected(NamedTuple):
     values: Values
     threshold: float  # magnitude of the k-th largest, 0.0 when fewer than k were found
     found: int  # how many entries stood at or above the floor
+    largest: float  # magnitude of the largest, 0.0 when none was found; NaN and infinity come out here
 
 
 class Split(NamedTuple):

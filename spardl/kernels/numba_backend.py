@@ -54,7 +54,7 @@ class NumbaKernels:
         key, ties, count = _find_cut(bits, k)
         threshold = float(bits.dtype.type(key).view(values.dtype)) if 0 < k == count else 0.0
         top_indices, top_values, _, _ = _split(indices, values, bits, key, ties, count)
-        return Selected(top_indices, top_values, threshold, len(indices))
+        return Selected(top_indices, top_values, threshold, len(indices), float(np.abs(top_values).max(initial=0)))
 
     def split(self, indices: Indices, values: Values, k: int) -> Split:
         bits = _bits(values)

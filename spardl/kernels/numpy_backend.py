@@ -58,7 +58,8 @@ class NumpyKernels:
         indices, values = indices[order], values[order]
         chosen = _largest(values, k)
         threshold = float(np.abs(values[chosen]).min()) if 0 < k == len(chosen) else 0.0
-        return Selected(indices[chosen], values[chosen], threshold, len(indices))
+        largest = float(np.abs(values[chosen]).max(initial=0))
+        return Selected(indices[chosen], values[chosen], threshold, len(indices), largest)
 
     def split(self, indices: Indices, values: Values, k: int) -> Split:
         rest = np.ones(len(indices), bool)
