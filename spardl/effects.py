@@ -1,8 +1,8 @@
 """What a rank's part in a collective may ask of the runtime that drives it.
 
 A collective is a generator: it yields one of these and is resumed with what arrived. Peers are positions in the group
-that the runtime serves, 0 to P-1. A payload is any C-contiguous buffer; what arrives is a read-only uint8 array of the
-same bytes. Messages between two ranks keep their order.
+that the runtime serves, 0 to P-1. A payload is any C-contiguous buffer, or a list of uint8 arrays to be sent as one;
+what arrives is a read-only uint8 array of the same bytes. Messages between two ranks keep their order.
 """
 
 from collections.abc import Generator
@@ -40,6 +40,11 @@ class Recv:
 
     source: int
     step: str = ""
+
+
+def parts_of(payload: Any) -> list[Bytes]:
+    """The arrays that a payload consists of."""
+    return payload if isinstance(payload, list) else [np.frombuffer(payload, np.uint8)]
 
 
 Effect: TypeAlias = Exchange | Send | Recv

@@ -8,6 +8,7 @@ block's start, raw (4 bytes, or 8 in blocks past 2**31) or packed (``Kernels.pac
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ _HEADER = struct.Struct(
 _MAGIC = b"SPv1"
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 _RAW, _PACKED = 0, 1
+_NARROW, _WIDE, _WORD = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint64)
 
 
 class Block(NamedTuple):
@@ -59,35 +61,32 @@ class Codec:
         count = len(indices)
         span = int(indices[-1]) - base + 1 if count else 0
         bits = rice_bits(span, count)
-        raw_dtype = index_dtype(length)
         if self.indices == "packed" or (self.indices == "auto" and _packed_bytes(span, count, bits) < count * 4):
             coding = _PACKED
             low, high = self.kernels.pack(indices, base, bits)
-            index_parts = [low.view(np.uint8), high.view(np.uint8)]
+            index_parts = [low, high]
             high_words = len(high)
         else:
             coding, bits, high_words = _RAW, 0, 0
-            index_parts = [(indices - indices.dtype.type(base)).astype(raw_dtype, copy=False).view(np.uint8)]
+            index_parts = [(indices - indices.dtype.type(base)).astype(index_dtype(length), copy=False)]
         payload = values if self.values == "same" else _narrow(values, self.values)
         codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), coding, bits)
         header = _HEADER.pack(_MAGIC, *codes, count, base, length, high_words)
-        return _concatenate_padded([np.frombuffer(header, np.uint8), *index_parts, payload.view(np.uint8)])
+        return memory.concatenate([np.frombuffer(header, np.uint8), *map(_padded, [*index_parts, payload])])
 
     def decode(self, frame: Bytes, wide_indices: bool) -> Block:
         """The block in ``frame``; indices as int64 if ``wide_indices``, else int32."""
         if len(frame) < _HEADER.size:
             raise WireError(f"frame of {len(frame)} bytes is shorter than its header")
-        magic, dtype_code, value_code, coding, bits, count, base, length, high_words = _HEADER.unpack(
-            frame[: _HEADER.size].tobytes()
-        )
+        magic, dtype_code, value_code, coding, bits, count, base, length, high_words = _HEADER.unpack_from(frame.data)
         if magic != _MAGIC:
             raise WireError(f"frame starts with {magic!r}, expected {_MAGIC!r}: do all ranks run the same spardl?")
         dtype = _DTYPES[dtype_code]
-        wanted = np.dtype(np.int64 if wide_indices else np.int32)
+        wanted = _WIDE if wide_indices else _NARROW
         reader = _Reader(frame, _HEADER.size)
         if coding == _PACKED:
-            low = reader.take(-(-count * bits // 64), np.dtype(np.uint64))
-            high = reader.take(high_words, np.dtype(np.uint64))
+            low = reader.take(-(-count * bits // 64), _WORD)
+            high = reader.take(high_words, _WORD)
             indices = self.kernels.unpack(low, high, count, base, bits, wanted)
         else:
             relative = reader.take(count, index_dtype(length))
@@ -124,34 +123,31 @@ class _Reader:
         return part
 
 
-def join(frames: Sequence[Bytes]) -> Bytes:
-    """Frames as one message."""
+def join(frames: Sequence[Bytes]) -> list[Bytes]:
+    """Frames as one message, in parts: the runtime copies them into place."""
     lengths = np.array([len(frames), *map(len, frames)], np.int64)
-    return memory.concatenate([lengths.view(np.uint8), *frames])
+    return [lengths.view(np.uint8), *frames]
 
 
 def split(message: Bytes, expected: int) -> list[Bytes]:
     """The frames of a message, as views; there must be ``expected`` of them."""
     table = 8 * (1 + expected)
-    lengths = message[:table].view(np.int64) if len(message) >= table else np.array([-1])
-    if lengths[0] != expected or table + int(lengths[1:].sum()) != len(message):
+    count, *lengths = message[:table].view(np.int64).tolist() if len(message) >= table else [-1]
+    ends = list(accumulate(lengths, initial=table))
+    if count != expected or ends[-1] != len(message):
         raise WireError(f"expected a message of {expected} frames, got {len(message)} bytes that are not")
-    ends = table + np.cumsum(lengths[1:])
-    return [message[end - length : end] for end, length in zip(ends, lengths[1:], strict=True)]
+    return [message[begin:end] for begin, end in pairwise(ends)]
 
 
 def _pad(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def _concatenate_padded(parts: Sequence[Bytes]) -> Bytes:
-    out = memory.empty(sum(_pad(len(part)) for part in parts), np.uint8)
-    at = 0
-    for part in parts:
-        out[at : at + len(part)] = part
-        out[at + len(part) : at + _pad(len(part))] = 0
-        at += _pad(len(part))
-    return out
+def _padded(part: npt.NDArray[Any]) -> Bytes:
+    """As bytes, with zeros after them where the next part would not be aligned."""
+    raw = part.view(np.uint8)
+    missing = -len(raw) % 8
+    return np.concatenate([raw, np.zeros(missing, np.uint8)]) if missing else raw
 
 
 def _narrow(values: Values, coding: str) -> npt.NDArray[np.uint16]:

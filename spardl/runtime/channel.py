@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from spardl.effects import Bytes
+from spardl.effects import Bytes, parts_of
 from spardl.errors import OutOfStep, from_notice, to_notice
 from spardl.kernels import memory
 from spardl.runtime.group import Group
@@ -141,10 +141,8 @@ class Channel:
     # -- data ----------------------------------------------------------------------------------------------------------
 
     def send(self, to: int, payload: Any) -> "Outgoing":
-        data = np.frombuffer(payload, np.uint8)
-        message = memory.empty(_ENVELOPE.size + len(data), np.uint8)
-        message[: _ENVELOPE.size] = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
-        message[_ENVELOPE.size :] = data
+        envelope = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
+        message = memory.concatenate([envelope, *parts_of(payload)])
         request = self.group.comm.Isend([message, MPI.BYTE], self.group.ranks[to], self._data_tag)
         return Outgoing(request, message)
 
@@ -175,7 +173,7 @@ class Channel:
 
 
 def _call_of(message: Bytes) -> int:
-    magic, call = _ENVELOPE.unpack(message[: _ENVELOPE.size].tobytes())
+    magic, call = _ENVELOPE.unpack_from(message.data)
     if magic != _MAGIC:
         raise OutOfStep("a message arrived that spardl did not send: is something else using its tags?")
     return int(call)

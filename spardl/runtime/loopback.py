@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from spardl.effects import Bytes, Collective, Effect, Exchange, Recv, Send
+from spardl.effects import Bytes, Collective, Effect, Exchange, Recv, Send, parts_of
 from spardl.errors import Deadlock
 from spardl.runtime.traffic import Traffic
 
@@ -68,7 +68,7 @@ class Loopback:
     def _post(self, rank: int, effect: Exchange | Send) -> None:
         if not 0 <= effect.to < len(self._generators):
             raise ValueError(f"rank {rank} sends to rank {effect.to}, but there are {len(self._generators)} ranks")
-        payload = np.frombuffer(effect.payload, np.uint8).copy()  # the sender may use its buffer again
+        payload = np.concatenate(parts_of(effect.payload))  # a copy: the sender may use its buffer again
         payload.flags.writeable = False
         self._mail[rank, effect.to].append(payload)
         self.traffic[rank].messages_sent += 1
