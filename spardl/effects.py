@@ -27,7 +27,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send ``payload``; resumed with None when the buffer may be used again."""
+    """Send ``payload``; resumed with None when the buffer may be used again, which is not to say that it arrived."""
 
     to: int
     payload: Any
@@ -42,12 +42,19 @@ class Recv:
     step: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Resumed with None when all that this rank has sent has reached its receivers."""
+
+    step: str = ""
+
+
 def parts_of(payload: Any) -> list[Bytes]:
     """The arrays that a payload consists of."""
     return payload if isinstance(payload, list) else [np.frombuffer(payload, np.uint8)]
 
 
-Effect: TypeAlias = Exchange | Send | Recv
+Effect: TypeAlias = Exchange | Send | Recv | Flush
 
 Result = TypeVar("Result")
 Collective: TypeAlias = Generator[Effect, Any, Result]

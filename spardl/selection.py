@@ -7,7 +7,8 @@ overlay, provided that k of those stand at or above the floor, because whatever 
 the block is searched again in full: slower, just as exact.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,24 +80,35 @@ class Selector:
 
     def accumulate(self, grad: Values, residual: Values, acc: Values) -> None:
         """``acc = grad + residual``, candidates set aside; raises NonFiniteGradient and forgets nothing."""
+        self.start(acc)
+        self.accumulate_blocks(grad, residual, range(len(self._budgets)))
+
+    def start(self, acc: Values) -> None:
+        """The first of many steps that do the same: blocks may be accumulated later, each before it is used."""
         known = (self.thresholds.last > 0) & (np.array(self._budgets) > 0)
         floors = self.thresholds.floors()
         # Never zero: zeros are not candidates. Where nothing is known nothing is collected.
         self._floors = np.where(known, np.maximum(floors, self._tiny), np.inf).astype(self._dtype)
         self._acc = acc
-        self._counts, bad = self._kernels.accumulate(
-            grad, residual, acc, self._bounds, self._floors, self._starts, self._indices, self._values
-        )
-        if bad >= 0:
-            raise NonFiniteGradient(
-                f"non-finite gradient on rank {self._rank} at index {bad}: "
-                f"gradient {grad[bad]}, residual {residual[bad]}",
-                rank=self._rank,
-                index=bad,
-            )
+        self._counts = [0] * len(self._budgets)
         self.overlays = [self.nothing] * len(self._budgets)
         self._found = np.zeros(len(self._budgets))
         self._slack = self.thresholds.slack.copy()
+
+    def accumulate_blocks(self, grad: Values, residual: Values, blocks: Iterable[int]) -> None:
+        for j in blocks:
+            bounds, starts, floors = self._bounds[j : j + 2], self._starts[j : j + 2], self._floors[j : j + 1]
+            counts, bad = self._kernels.accumulate(
+                grad, residual, self._acc, bounds, floors, starts, self._indices, self._values
+            )
+            self._counts[j] = int(counts[0])
+            if bad >= 0:
+                raise NonFiniteGradient(
+                    f"non-finite gradient on rank {self._rank} at index {bad}: "
+                    f"gradient {grad[bad]}, residual {residual[bad]}",
+                    rank=self._rank,
+                    index=bad,
+                )
 
     def receive(self, j: int, indices: Indices, values: Values) -> None:
         """Adds a sparse vector to block j, after all that was received into it before."""
@@ -108,8 +120,9 @@ class Selector:
         if k == 0:
             return self.nothing
         floor = float(self._floors[j])
-        start, count = int(self._starts[j]), int(self._counts[j])
-        if not np.isfinite(floor) or count > self._starts[j + 1] - start:
+        start, end = self._starts[j : j + 2].tolist()
+        count = self._counts[j]
+        if math.isinf(floor) or count > end - start:
             return self._select_in_full(j, k)
         candidates = slice(start, start + count)
         chosen = self._kernels.select(self._indices[candidates], self._values[candidates], *self.overlays[j], k, floor)
@@ -131,18 +144,17 @@ class Selector:
     def _chosen(self, j: int, chosen: Selected) -> Pair:
         # With fewer non-zero entries than the budget there is no threshold; next time every non-zero is a candidate.
         self._found[j] = max(chosen.threshold, self._tiny)
-        return require_finite(chosen.indices, chosen.values, self._rank)
+        if not math.isfinite(chosen.largest):
+            raise overflow(chosen.indices, chosen.values, self._rank)
+        return chosen.indices, chosen.values
 
     def commit(self) -> None:
         """Makes this reduce's thresholds the ones that the next starts from."""
         self.thresholds = self.thresholds.after(self._found, self._slack)
 
 
-def require_finite(indices: Indices, values: Values, rank: int) -> Pair:
-    """Raises when a sum overflowed: infinity has the largest magnitude there is, so it is always among the selected."""
-    finite = np.isfinite(values)
-    if not finite.all():
-        index = int(indices[np.argmin(finite)])
-        message = f"the sum of the ranks' gradients overflows at index {index} (on rank {rank})"
-        raise NonFiniteGradient(message, rank=rank, index=index)
-    return indices, values
+def overflow(indices: Indices, values: Values, rank: int) -> NonFiniteGradient:
+    """A sum is not finite. Infinity has the largest magnitude there is, so it is always among the selected."""
+    index = int(indices[np.argmin(np.isfinite(values))])
+    message = f"the sum of the ranks' gradients overflows at index {index} (on rank {rank})"
+    return NonFiniteGradient(message, rank=rank, index=index)

@@ -9,7 +9,7 @@ from spardl import schedule
 from spardl.effects import Bytes
 from spardl.kernels.api import Kernels, Pair
 from spardl.residual import Ledger
-from spardl.selection import Selector, require_finite
+from spardl.selection import Selector, overflow
 from spardl.wire import Codec
 
 
@@ -40,7 +40,7 @@ class Party:
         return self.blocks.budgets[self.position]
 
     def frame(self, block: int, pair: Pair) -> Bytes:
-        lo, hi = (int(bound) for bound in self.blocks.bounds[block : block + 2])
+        lo, hi = self.blocks.bounds[block : block + 2].tolist()
         return self.codec.encode(*pair, lo, hi - lo)
 
     def read(self, frame: Bytes, sender: int) -> Pair:
@@ -63,4 +63,6 @@ class Party:
         """The budgeted entries of a sum that ``holders`` ranks have; each keeps a share of the rest."""
         kept = self.kernels.split(*pair, self.budget)
         self.ledger.share(kept.rest_indices, kept.rest_values / self.dtype.type(holders))
-        return require_finite(kept.indices, kept.values, self.rank)
+        if not np.isfinite(kept.values).all():
+            raise overflow(kept.indices, kept.values, self.rank)
+        return kept.indices, kept.values

@@ -1,21 +1,29 @@
 """Spar-Reduce-Scatter: after ⌈log₂p⌉ rounds each rank of a team holds the team's sum of one block, sparsified.
 
-A block is sparsified only when it is about to be sent, so that nothing is dropped that a later addition might save.
+A block is sparsified only when it is about to be sent, so that nothing is dropped that a later addition might save. The
+blocks that are sent first are also accumulated first, all others while those are on their way.
 """
 
 from spardl import schedule, wire
 from spardl.collectives.party import Party
-from spardl.effects import Bytes, Collective, Exchange
-from spardl.kernels.api import Pair
+from spardl.effects import Bytes, Collective, Recv, Send
+from spardl.kernels.api import Pair, Values
 
 
-def spar_reduce_scatter(party: Party) -> Collective[Pair]:
+def spar_reduce_scatter(party: Party, grad: Values, residual: Values) -> Collective[Pair]:
     """Returns the entries kept of the own block."""
     team, position = party.layout.team_of(party.rank), party.position
-    for number, r in enumerate(schedule.spar_reduce_scatter(len(team), position)):
-        message = wire.join([_hand_on(party, block) for block in r.sends])
+    rounds = schedule.spar_reduce_scatter(len(team), position)
+    at_once = rounds[0].sends if rounds else range(len(team))
+    later = [block for block in range(len(team)) if block not in at_once]
+    party.selector.accumulate_blocks(grad, residual, at_once)
+    for number, r in enumerate(rounds):
+        step = f"Spar-Reduce-Scatter round {number}"
+        yield Send(team[r.to], wire.join([_hand_on(party, block) for block in r.sends]), step)
+        if number == 0:
+            party.selector.accumulate_blocks(grad, residual, later)
         source = team[r.source]
-        arrived = yield Exchange(team[r.to], message, source, f"Spar-Reduce-Scatter round {number}")
+        arrived = yield Recv(source, step)
         for block, frame in zip(r.receives, wire.split(arrived, len(r.receives)), strict=True):
             party.selector.receive(block, *party.read(frame, source))
     indices, values = party.selector.select(position)

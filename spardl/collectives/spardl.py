@@ -12,7 +12,7 @@ from spardl.collectives.party import Party
 from spardl.collectives.r_sag import r_sag
 from spardl.collectives.recursive_doubling import recursive_doubling
 from spardl.collectives.spar_reduce_scatter import spar_reduce_scatter
-from spardl.effects import Collective
+from spardl.effects import Collective, Flush
 from spardl.kernels import memory
 from spardl.kernels.api import Kernels, Pair, Values
 from spardl.residual import Ledger
@@ -69,12 +69,12 @@ class SparDL:
     def reduce(self, grad: Values) -> Collective[SparseVector]:
         """The sum over ranks of gradient and residual, its largest entries only; the rest becomes residual."""
         self._before = None  # from here on the spare buffer no longer holds the residual of the reduce before
-        self._selector.accumulate(grad, self.residual, self._spare)
+        self._selector.start(self._spare)
         ledger = Ledger(self._kernels, self.layout.per_team, self.layout.place(self.rank).position, self._policy)
         party = Party(
             self.rank, self.layout, self._blocks, self.dtype, self._kernels, self._codec, self._selector, ledger
         )
-        held = yield from spar_reduce_scatter(party)
+        held = yield from spar_reduce_scatter(party, grad, self.residual)
         width = self._width
         if self.layout.teams > 1:
             if self._sag == "r":
@@ -85,6 +85,7 @@ class SparDL:
         blocks = yield from _gather(party, held)
 
         ledger.settle(self._spare, [indices for indices, _ in blocks], self._selector.overlays)
+        yield Flush("delivery of the result")  # a peer that is gone must be noticed before anything changes here
         self._before = (self._selector.thresholds, self._width)
         self.residual, self._spare = self._spare, self.residual
         self._selector.commit()

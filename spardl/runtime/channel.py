@@ -144,11 +144,11 @@ class Channel:
         envelope = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
         message = memory.concatenate([envelope, *parts_of(payload)])
         request = self.group.comm.Isend([message, MPI.BYTE], self.group.ranks[to], self._data_tag)
-        return Outgoing(request, message)
+        return Outgoing(request, message, to)
 
-    def abandon(self, outgoing: "Outgoing") -> None:
-        """Leaves a send to complete whenever its receiver throws it away."""
-        self._outbox.append((outgoing.request, outgoing.message))
+    def abandon(self, request: MPI.Request, buffer: Bytes) -> None:
+        """Leaves a message to complete whenever its receiver throws it away."""
+        self._outbox.append((request, buffer))
 
     def arriving(self, source: int) -> "Incoming | None":
         """The next message from ``source``, if it has come; it may still be on its way into the buffer."""
@@ -183,6 +183,7 @@ def _call_of(message: Bytes) -> int:
 class Outgoing:
     request: MPI.Request
     message: Bytes
+    to: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,10 +55,10 @@ class Loopback:
         try:
             while True:
                 effect: Effect = self._generators[rank].send(arrived)
-                self.traffic[rank].rounds += 1
                 if isinstance(effect, Exchange | Send):
                     self._post(rank, effect)
                 if isinstance(effect, Exchange | Recv):
+                    self.traffic[rank].rounds += 1
                     self._waiting[rank] = effect
                     return
                 arrived = None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from spardl.effects import Collective, Effect, Exchange, Recv, Send
+from spardl.effects import Collective, Effect, Exchange, Flush, Recv, Send
 from spardl.errors import PeerTimeout
 from spardl.runtime.backoff import Backoff
 from spardl.runtime.channel import Channel, Incoming, Outgoing, Told
@@ -49,9 +49,10 @@ class Task(Generic[Result]):
         self, channel: Channel, generator: Collective[Result], timeout: float, name: str = "collective"
     ) -> None:
         self.traffic = Traffic()
-        self._channel, self._generator, self._timeout, self._name = channel, generator, timeout, name
+        self._channel, self._timeout, self._name = channel, timeout, name
+        self._generator = _flushed(generator)
         self._effect: Effect | None = None
-        self._outgoing: Outgoing | None = None
+        self._outgoing: list[Outgoing] = []
         self._incoming: Incoming | None = None
         self._arrived: Any = None
         self._receiving = False
@@ -109,8 +110,8 @@ class Task(Generic[Result]):
 
     def _move(self) -> bool:
         """Resumes the generator if what it asked for is there; else looks after the messages under way."""
-        moved = self._progress_send() | self._progress_receive()
-        if self._outgoing is not None or self._receiving:
+        moved = self._progress_sends() | self._progress_receive()
+        if self._receiving or (self._outgoing and isinstance(self._effect, Flush)):
             return moved
         started = time.perf_counter()
         try:
@@ -128,18 +129,20 @@ class Task(Generic[Result]):
     def _start(self, effect: Effect) -> None:
         self._effect = effect
         self._quiet_since = time.monotonic()
-        self.traffic.rounds += 1
         if isinstance(effect, Exchange | Send):
-            self._outgoing = self._channel.send(effect.to, effect.payload)
+            outgoing = self._channel.send(effect.to, effect.payload)
+            self._outgoing.append(outgoing)
             self.traffic.messages_sent += 1
-            self.traffic.bytes_sent += len(self._outgoing.message)
+            self.traffic.bytes_sent += len(outgoing.message)
         self._receiving = isinstance(effect, Exchange | Recv)
+        self.traffic.rounds += self._receiving
 
-    def _progress_send(self) -> bool:
-        if self._outgoing is None or not self._outgoing.request.Test():
-            return False
-        self._outgoing = None
-        return True
+    def _progress_sends(self) -> bool:
+        # The channel sends copies, so nobody waits for these before a flush: a receiver may be rounds behind.
+        under_way = [outgoing for outgoing in self._outgoing if not outgoing.request.Test()]
+        moved = len(under_way) < len(self._outgoing)
+        self._outgoing = under_way
+        return moved
 
     def _progress_receive(self) -> bool:
         if not self._receiving:
@@ -173,8 +176,9 @@ class Task(Generic[Result]):
 
     def _waits_for(self) -> tuple[int, str]:
         effect = self._effect
-        peer = effect.to if isinstance(effect, Send) or not self._receiving else effect.source  # type: ignore[union-attr]
-        return peer, effect.step or f"round {self.traffic.rounds - 1}"  # type: ignore[union-attr]
+        assert effect is not None
+        peer = effect.source if isinstance(effect, Exchange | Recv) else self._outgoing[0].to
+        return peer, effect.step or f"round {max(0, self.traffic.rounds - 1)}"
 
     def _timed_out(self, speakers: set[int]) -> PeerTimeout:
         missing = tuple(sorted(set(range(self._channel.group.size)) - speakers))
@@ -200,14 +204,21 @@ class Task(Generic[Result]):
             error = error.error
         else:
             self._channel.tell_fault(error)
-        if self._outgoing is not None:
-            self._channel.abandon(self._outgoing)
+        for outgoing in self._outgoing:
+            self._channel.abandon(outgoing.request, outgoing.message)
         if self._incoming is not None:
-            self._channel.abandon(Outgoing(self._incoming.request, self._incoming.buffer))
+            self._channel.abandon(self._incoming.request, self._incoming.buffer)
         self._channel.end(failed=True)
         self._generator.close()
         self._outcome = error
         return error
+
+
+def _flushed(generator: Collective[Result]) -> Collective[Result]:
+    """A call ends when its messages are there: who leaves earlier may be needed to push them on."""
+    result = yield from generator
+    yield Flush("delivery")
+    return result
 
 
 def wait_all(tasks: Sequence[Task[Any]]) -> list[Any]:

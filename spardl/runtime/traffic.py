@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Traffic:
     """One rank's traffic in one collective; bytes are those of whole messages."""
 
-    rounds: int = 0
+    rounds: int = 0  # messages waited for
     messages_sent: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0

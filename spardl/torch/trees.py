@@ -19,7 +19,7 @@ def to_bytes(tree: Any) -> Bytes:
     skeleton = np.frombuffer(json.dumps(_skeleton(tree, tensors)).encode(), np.uint8)
     frames = [skeleton, *(tensor_bytes(tensor) for tensor in tensors)]
     count = np.array([len(frames)], np.int64).view(np.uint8)
-    return np.concatenate([count, wire.join(frames)])
+    return np.concatenate([count, *wire.join(frames)])
 
 
 def from_bytes(message: Bytes) -> Any:

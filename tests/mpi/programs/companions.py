@@ -80,7 +80,9 @@ def any_generator():
             arrived = yield spardl.Recv((me - 1) % P)
         else:
             arrived = yield spardl.Recv((me - 1) % P)
-            yield spardl.Send((me + 1) % P, np.arange(me, me + 4))
+            numbers = np.arange(me, me + 4).view(np.uint8)
+            yield spardl.Send((me + 1) % P, [numbers[:5], numbers[5:]])
+            yield spardl.Flush()
         return arrived.view(int).tolist()
 
     left = (me - 1) % P
