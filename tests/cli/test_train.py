@@ -17,6 +17,7 @@ def train(ranks, json_path, *arguments):
     return json.loads(json_path.read_text())["runs"], done.stdout
 
 
+@pytest.mark.launches
 @pytest.mark.parametrize(("ranks", "teams"), [(4, [1, 2]), (3, [1, 3]), (6, [1, 2, 3])])
 def test_digits_within_a_point_of_dense_with_a_twentieth_of_the_bytes(ranks, teams, tmp_path):
     several = [flag for number in teams for flag in ("--teams", number)]
@@ -43,6 +44,7 @@ def test_wrong_arguments():
         assert words in result.output
 
 
+@pytest.mark.launches
 def test_more_ranks_than_images():
     done = run_job(3, [sys.executable, "-m", "spardl", "train", "--batch", "2"], 60)
     assert done.returncode != 0

@@ -232,6 +232,7 @@ def test_models_have_as_many_parameters_as_in_the_paper(name, classes, count):
 # -- whole programs ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.launches
 @pytest.mark.parametrize("rows", [[], ["--sparse-embedding"]])
 def test_lstm_learns(tmp_path, rows):
     path = tmp_path / "lstm.json"
@@ -242,6 +243,7 @@ def test_lstm_learns(tmp_path, rows):
     assert result["stats"]["compression"] > 2
 
 
+@pytest.mark.launches
 def test_lstm_reads_texts(tmp_path):
     data, path = tmp_path / "texts.tsv", tmp_path / "lstm.json"
     data.write_text("good\tfine fine day\nbad\tawful, as ever\n" * 40, encoding="utf-8")
@@ -253,6 +255,7 @@ def test_lstm_reads_texts(tmp_path):
     assert "texts.tsv, line 2: expected label<TAB>text, got 'no tab here" in done.stdout
 
 
+@pytest.mark.launches
 def test_cifar_trains_an_epoch(tmp_path):
     write_pickles(tmp_path, each=16)
     path = tmp_path / "cifar.json"
@@ -264,6 +267,7 @@ def test_cifar_trains_an_epoch(tmp_path):
     assert result["stats"]["compression"] > 20
 
 
+@pytest.mark.launches
 def test_cifar_without_data_ends_all_ranks(tmp_path):
     done = launch(2, ROOT / "examples/cifar.py", "--data", tmp_path)
     assert done.returncode != 0
@@ -271,6 +275,7 @@ def test_cifar_without_data_ends_all_ranks(tmp_path):
     assert "Traceback" not in done.stdout
 
 
+@pytest.mark.launches
 def test_resumed_training_equals_uninterrupted(tmp_path):
     write_archives(tmp_path / "data", sizes=(48, 8))
     common = ["--data", tmp_path / "data", "--epochs", 2, "--batch", 16, "--density", 0.02, "--checkpoint"]
@@ -283,6 +288,7 @@ def test_resumed_training_equals_uninterrupted(tmp_path):
         assert_same(straight[part], resumed[part], part)
 
 
+@pytest.mark.launches
 def test_training_goes_on_with_other_ranks(tmp_path):
     write_pickles(tmp_path)
     common = ["--data", tmp_path, "--epochs", 2, "--batch", 16, "--checkpoint", tmp_path / "cifar.pt", "--resume"]
@@ -307,6 +313,7 @@ def assert_same(one, other, where):
         assert one == other, where
 
 
+@pytest.mark.launches
 def test_convergence_compares_policies(tmp_path):
     write_pickles(tmp_path, each=8)
     path, plot = tmp_path / "out.json", tmp_path / "out.png"
@@ -317,3 +324,11 @@ def test_convergence_compares_policies(tmp_path):
     assert rows[0]["bytes_per_dense"] < 0.1 < rows[2]["bytes_per_dense"]
     with Image.open(plot) as picture:
         assert picture.format == "PNG"
+
+
+@pytest.mark.launches
+def test_the_minimal_script_learns():
+    output = run(4, "examples/digits.py")
+    accuracy = float(output.split("test accuracy ")[1].split("%")[0])
+    assert accuracy > 90, output  # the last fifth of the images was written by other people than the rest
+    assert float(output.split(" sent, ")[1].split(" ×")[0]) > 20

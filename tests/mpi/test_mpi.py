@@ -7,6 +7,7 @@ import pytest
 
 from mpi.launcher import launch, run
 
+pytestmark = pytest.mark.launches
 RANKS = [int(p) for p in os.environ.get("SPARDL_TEST_RANKS", "1,2,3,4,5,6,7,8").split(",")]
 SEVERAL = [p for p in RANKS if p > 1]
 SOME = [p for p in SEVERAL if p in (2, 3, 4, 6)]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from mpi.launcher import launch, run
 
+pytestmark = pytest.mark.launches
 PROGRAMS = Path(__file__).parent / "programs"
 
 
