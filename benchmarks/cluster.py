@@ -9,7 +9,8 @@ Runs the command under MPICH's mpiexec, --ranks-per-host ranks on every host. Ex
 after --timeout, with 2 if something is missing here. The command has no input and sees no network but the cluster's;
 `python` is the one that runs this. --rate is one for all hosts or one for each; a host sends and, at the same time,
 receives at its rate, headers included, which leaves 95 % to TCP. --delay is added once on the way from host to host.
-All hosts share this machine's cores, so that computing takes the longer the more ranks there are: compare ratios.
+All hosts share this machine's cores: the more ranks, the longer it takes to compute, so compare ratios within a run;
+and moving bytes takes them too, so --check measures whether the links reach their rates, alone and all at once.
 
 Nothing outside the namespaces is changed, and they go when the run ends, also by an error, Ctrl-C or SIGTERM; what a
 run leaves that was killed outright is removed by --clean. Needs root, or a user namespace, where that is allowed:
@@ -47,7 +48,8 @@ PREFIX = "spardl-"  # of all our names: spardl-<pid of the owner>-<random>-<whic
 NAMESPACES = Path("/var/run/netns")  # where `ip netns` keeps them
 FRAME = 1514  # bytes of a full Ethernet frame, as tc counts them
 SLACK = 2e-4  # seconds by which a shaper's timer may be late
-QUEUE = 2e-2  # seconds that a packet may wait at a full link before packets are dropped
+QUEUE = 2e-2  # seconds that packets may queue up for a link before some are dropped,
+BUFFER = 1 << 20  # or bytes, if that is more: what a switch may have for a port
 MAX_HOSTS = 250
 TIMED_OUT = 124  # as timeout(1) has it
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -138,7 +140,7 @@ class Cluster:
         # What may leave at once after a pause. More, and small messages would not feel the rate; less than what is due
         # when a timer fires late, and the rate would not be reached.
         burst = max(4 * FRAME, math.ceil(host.rate / 8 * SLACK))
-        limit = max(100 * FRAME, math.ceil(host.rate / 8 * QUEUE))
+        limit = max(BUFFER, math.ceil(host.rate / 8 * QUEUE))
         shape = ("tbf", "rate", f"{host.rate}bit", "burst", str(burst), "limit", str(limit))
         # Linux hands down up to 64 KiB as one packet, which saves much time but must fit into a burst, with room left.
         size = str(min(burst // 2, 65536))
@@ -398,23 +400,33 @@ def _stream(near: socket.socket, far: socket.socket, seconds: float) -> float:
 
 
 def check(cluster: Cluster) -> None:
-    """A table of every host sending to the next one."""
+    """A table of every host sending to the next one: each while the others are silent, and all at once."""
     import report  # for this alone: the rest needs nothing but Python
 
+    hosts = cluster.hosts
+    if len(hosts) < 2:
+        raise ValueError("--check needs two hosts or more")
+    nexts = hosts[1:] + hosts[:1]
+    alone = list(map(measure, hosts, nexts))
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        together = list(pool.map(measure, hosts, nexts))
     rows = []
-    for i, sender in enumerate(cluster.hosts):
-        j = (i + 1) % len(cluster.hosts)
-        found, asked = measure(sender, cluster.hosts[j]), min(sender.rate, cluster.hosts[j].rate)
-        row = {"link": f"{i} → {j}", "asked": asked / 1e6, "rate": found.rate / 1e6}
-        rows.append(row | {"share": found.rate / asked, "latency": found.latency * 1e6})
+    for i, link in enumerate(alone):
+        asked = min(hosts[i].rate, nexts[i].rate)
+        row = {"link": f"{i} → {(i + 1) % len(hosts)}", "asked": asked / 1e6, "latency": link.latency * 1e6}
+        row |= {"alone": link.rate / 1e6, "alone_share": link.rate / asked}
+        rows.append(row | {"together": together[i].rate / 1e6, "together_share": together[i].rate / asked})
     columns = (
         report.Column("hosts", "link"),
         report.Column("Mbit/s asked", "asked", ",.1f"),
-        report.Column("measured", "rate", ",.1f"),
-        report.Column("share", "share", ".1%"),
+        report.Column("alone", "alone", ",.1f"),
+        report.Column("share", "alone_share", ".1%"),
+        report.Column("all at once", "together", ",.1f"),
+        report.Column("share", "together_share", ".1%"),
         report.Column("one byte, µs", "latency", ".0f"),
     )
-    report.print_table(f"{len(cluster.hosts)} hosts, one TCP stream at a time", columns, rows)
+    advice = "Shares far below 95 %: this machine is too slow, or too busy, for these rates; ask for lower ones."
+    report.print_table(f"{len(hosts)} hosts, TCP from each to the next", columns, rows, caption=advice)
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------
