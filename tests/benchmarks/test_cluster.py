@@ -17,6 +17,7 @@ sys.path.insert(0, str(PROGRAM.parent))
 import cluster as emulated  # noqa: E402
 from cluster import Cluster, ClusterError  # noqa: E402
 
+pytestmark = pytest.mark.launches
 LIMIT = 30  # seconds
 WHERE = """
 import json, socket
