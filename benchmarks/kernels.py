@@ -109,7 +109,7 @@ class Loop:
         """What is timed."""
         self._selector.accumulate(self._grad, self._residual, self._acc)
         self._selected = [self._selector.select(j) for j in range(len(self._blocks.budgets))]
-        self._selector.commit()
+        self._selector.thresholds = self._selector.learnt()
 
     def wrong(self) -> int:
         """How many elements of the last step differ from the oracle's."""

@@ -8,10 +8,10 @@ import numpy.typing as npt
 from spardl.agreement import open_channel
 from spardl.collectives.dense_ring import dense_ring
 from spardl.effects import Collective
-from spardl.errors import NonFiniteGradient
 from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.mpi import Task, default_timeout
 from spardl.runtime.traffic import Traffic
+from spardl.selection import require_finite_gradient as require_finite_gradient
 
 
 class DenseAllreduce:
@@ -46,15 +46,3 @@ class DenseAllreduce:
         require_finite_gradient(grad, self._group.me)
         yield from dense_ring(self._group.size, self._group.me, grad, self._sum)
         return self._sum
-
-
-def require_finite_gradient(grad: npt.NDArray[Any], rank: int) -> None:
-    """Raises NonFiniteGradient naming the first element that is NaN or infinite."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        suspicious = not np.isfinite(np.dot(grad, grad))  # one pass and no temporary; may also overflow
-    if suspicious:
-        finite = np.isfinite(grad)
-        if not finite.all():
-            index = int(np.argmin(finite))
-            message = f"non-finite gradient on rank {rank} at index {index}: gradient {grad[index]}"
-            raise NonFiniteGradient(message, rank=rank, index=index)

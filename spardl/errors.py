@@ -36,6 +36,12 @@ class WireError(ValueError):
     """A message is not what this version of spardl writes."""
 
 
+def dtype_disagreement(dtypes: dict[int, str]) -> TypeError:
+    """Two ranks have gradients of different types; by rank, so that all tell of it in the same words."""
+    (a, dtype_a), (b, dtype_b) = sorted(dtypes.items())
+    return TypeError(f"ranks disagree on the gradient's dtype: {dtype_a} on rank {a}, {dtype_b} on rank {b}")
+
+
 _TOLD_AS_THEMSELVES = (ValueError, TypeError, PeerError, OutOfStep, WireError, MemoryError)
 
 

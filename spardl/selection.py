@@ -45,6 +45,10 @@ class Thresholds:
         blocks = len(budgets)
         return cls(np.zeros(blocks), np.ones(blocks), np.maximum(_SLACK_START, _least_slack(budgets)))
 
+    def to_array(self) -> npt.NDArray[np.float64]:
+        """For checkpoints: ``Thresholds(*array)`` is the way back."""
+        return np.stack([self.last, self.growth, self.slack])
+
     def floors(self) -> npt.NDArray[np.float64]:
         """A little less than what the thresholds should be next time. Growth fades, so only its root is expected."""
         return self.last * np.sqrt(self.growth) * (1 - self.slack)
@@ -103,12 +107,7 @@ class Selector:
             )
             self._counts[j] = int(counts[0])
             if bad >= 0:
-                raise NonFiniteGradient(
-                    f"non-finite gradient on rank {self._rank} at index {bad}: "
-                    f"gradient {grad[bad]}, residual {residual[bad]}",
-                    rank=self._rank,
-                    index=bad,
-                )
+                raise non_finite(grad, residual, bad, self._rank)
 
     def receive(self, j: int, indices: Indices, values: Values) -> None:
         """Adds a sparse vector to block j, after all that was received into it before."""
@@ -148,9 +147,33 @@ class Selector:
             raise overflow(chosen.indices, chosen.values, self._rank)
         return chosen.indices, chosen.values
 
-    def commit(self) -> None:
-        """Makes this reduce's thresholds the ones that the next starts from."""
-        self.thresholds = self.thresholds.after(self._found, self._slack)
+    def learnt(self) -> Thresholds:
+        """This reduce's thresholds: assign them to ``thresholds`` for the next to start from them."""
+        return self.thresholds.after(self._found, self._slack)
+
+
+def require_finite_gradient(grad: Values, rank: int) -> None:
+    """Raises NonFiniteGradient naming the first element that is NaN or infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not np.isfinite(np.dot(grad, grad))  # one pass and no temporary; may also overflow
+    if suspicious:
+        finite = np.isfinite(grad)
+        if not finite.all():
+            index = int(np.argmin(finite))
+            message = f"non-finite gradient on rank {rank} at index {index}: gradient {grad[index]}"
+            raise NonFiniteGradient(message, rank=rank, index=index)
+
+
+def non_finite(grad: Values, residual: Values, index: int, rank: int) -> NonFiniteGradient:
+    """Gradient plus residual is not finite at ``index``."""
+    message = f"non-finite gradient on rank {rank} at index {index}: gradient {grad[index]}, residual {residual[index]}"
+    return NonFiniteGradient(message, rank=rank, index=index)
+
+
+def require_finite_sum(indices: Indices, values: Values, rank: int) -> None:
+    """Raises NonFiniteGradient if a sum has overflowed."""
+    if not np.isfinite(values).all():
+        raise overflow(indices, values, rank)
 
 
 def overflow(indices: Indices, values: Values, rank: int) -> NonFiniteGradient:

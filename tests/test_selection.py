@@ -41,7 +41,7 @@ def run(selector, grad, received=None):
     acc, zero = np.empty(N, np.float32), np.zeros(N, np.float32)
     selector.accumulate(grad.astype(np.float32), zero, acc)
     check_blocks(selector, acc, received)
-    selector.commit()
+    selector.thresholds = selector.learnt()
 
 
 def test_warm_threshold_needs_no_second_look(selector, searches):
@@ -85,7 +85,7 @@ def test_fewer_non_zeros_than_wanted(selector, searches):
         acc = np.empty(N, np.float32)
         selector.accumulate(sparse.astype(np.float32), np.zeros(N, np.float32), acc)
         assert [selector.select(j)[0].tolist() for j in range(P)] == [[5], [12_000], [29_999]]
-        selector.commit()
+        selector.thresholds = selector.learnt()
     assert searches == [0, 1, 2]  # from the second time on, every non-zero is a candidate
 
 

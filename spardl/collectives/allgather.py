@@ -21,3 +21,8 @@ def gather_frames(
         arrived = yield Exchange(group[r.to], message, group[r.source], f"{name} round {number}")
         held.update(zip(r.receives, wire.split(arrived, len(r.receives)), strict=True))
     return [held[block] for block in range(len(group))]
+
+
+def gather(group: Sequence[int], position: int, frame: Bytes) -> Collective[list[Bytes]]:
+    """In the fewest rounds: recursive doubling where it applies, else Bruck."""
+    return gather_frames(group, position, frame, schedule.gather, "all-gather")

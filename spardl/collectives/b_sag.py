@@ -42,7 +42,7 @@ def b_sag(party: Party, held: Pair, width: Width) -> Collective[tuple[Pair, Widt
     party.ledger.cut(first.rest_indices, first.rest_values)
     mine = party.as_on_the_wire((first.indices, first.values), 1)
     frames = yield from bruck(peers, party.team, party.frame(party.position, mine))
-    parts = [party.read(frame, sender) for frame, sender in zip(frames, peers, strict=True)]
+    parts = [party.frames.read(frame, sender) for frame, sender in zip(frames, peers, strict=True)]
     total = party.kernels.add_many(parts)  # in team order, so that all peers get the same bits
     kept = party.keep_largest(total, len(peers))
     return kept, replace(width, seen=int(np.count_nonzero(total[1])))

@@ -15,6 +15,6 @@ def r_sag(party: Party, held: Pair) -> Collective[Pair]:
         source = peers[r.source]
         message = wire.join([party.frame(party.position, held)])
         arrived = yield Exchange(peers[r.to], message, source, f"R-SAG round {t}")
-        theirs = party.read(wire.split(arrived, 1)[0], source)
+        theirs = party.frames.read(wire.split(arrived, 1)[0], source)
         held = party.keep_largest(party.kernels.add(*held, *theirs), 2 * holders)
     return held

@@ -25,7 +25,7 @@ def spar_reduce_scatter(party: Party, grad: Values, residual: Values) -> Collect
         source = team[r.source]
         arrived = yield Recv(source, step)
         for block, frame in zip(r.receives, wire.split(arrived, len(r.receives)), strict=True):
-            party.selector.receive(block, *party.read(frame, source))
+            party.selector.receive(block, *party.frames.read(frame, source))
     indices, values = party.selector.select(position)
     party.ledger.sent(position, indices, None)
     return indices, values

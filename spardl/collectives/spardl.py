@@ -1,19 +1,19 @@
 """SparDL's sparse all-reduce, composed: Spar-Reduce-Scatter, Spar-All-Gather between teams, gather, residuals."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from spardl import schedule
+from spardl.collectives.allgather import gather
 from spardl.collectives.b_sag import Width, b_sag
-from spardl.collectives.bruck import bruck
+from spardl.collectives.error_feedback import ErrorFeedback
+from spardl.collectives.frames import joined
 from spardl.collectives.party import Party
 from spardl.collectives.r_sag import r_sag
-from spardl.collectives.recursive_doubling import recursive_doubling
 from spardl.collectives.spar_reduce_scatter import spar_reduce_scatter
-from spardl.effects import Collective, Flush
-from spardl.kernels import memory
+from spardl.effects import Collective
 from spardl.kernels.api import Kernels, Pair, Values
 from spardl.residual import Ledger
 from spardl.selection import Selector, Thresholds
@@ -26,11 +26,15 @@ def choose_sag(sag: str, teams: int) -> str:
     return sag if sag != "auto" else "r" if schedule.is_power_of_two(teams) else "b"
 
 
-class SparDL:
-    """One rank's part, with what it remembers between reduces: residual, thresholds, SAG width.
+class Learnt(NamedTuple):
+    """What SparDL remembers besides the residual."""
 
-    ``reduce`` is a transaction: these change in its last step, after all that can fail.
-    """
+    thresholds: Thresholds
+    width: Width  # of B-SAG
+
+
+class SparDL(ErrorFeedback[Learnt]):
+    """One rank's part in SparDL."""
 
     def __init__(
         self,
@@ -45,37 +49,22 @@ class SparDL:
         sag: str = "auto",
         residual: str = "global",
     ) -> None:
-        self.size, self.rank, self.layout = size, rank, layout
-        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.layout, self.place = layout, layout.place(rank)
         self._sag = choose_sag(sag, layout.teams)
         self._policy = residual
-        self._kernels, self._codec = kernels, codec
-        self.rebudget(k)
-        self.residual: Values = np.empty(size, self.dtype)
-        self.residual.fill(
-            0
-        )  # not np.zeros: calloc'ed memory is not backed by huge pages, which costs 10 % of the pass
-        self._spare: Values = np.empty(size, self.dtype)
-        self._before: tuple[Thresholds, Width] | None = None
+        super().__init__(size, k, rank=rank, ranks=layout.ranks, dtype=dtype, kernels=kernels, codec=codec)
 
-    def rebudget(self, k: int) -> None:
-        """Keeps ``k`` entries from now on. The residual stays; the rest was learnt for another k and is forgotten."""
+    def _budget(self, k: int) -> Learnt:
         self._blocks = schedule.cut_blocks(self.size, k, self.layout.per_team)
         self._selector = Selector(self._kernels, self._blocks, self.dtype, self.rank)
-        own_budget = self._blocks.budgets[self.layout.place(self.rank).position]
-        self._width = Width.initial(k, own_budget, self.layout.teams, self.layout.ranks)
-        self._before = None
+        own_budget = self._blocks.budgets[self.place.position]
+        width = Width.initial(k, own_budget, self.layout.teams, self.layout.ranks)
+        return Learnt(self._selector.thresholds, width)
 
-    def reduce(self, grad: Values) -> Collective[SparseVector]:
-        """The sum over ranks of gradient and residual, its largest entries only; the rest becomes residual."""
-        self._before = None  # from here on the spare buffer no longer holds the residual of the reduce before
-        self._selector.start(self._spare)
-        ledger = Ledger(self._kernels, self.layout.per_team, self.layout.place(self.rank).position, self._policy)
-        party = Party(
-            self.rank, self.layout, self._blocks, self.dtype, self._kernels, self._codec, self._selector, ledger
-        )
+    def _run(self, grad: Values, acc: Values, memory: Learnt) -> Collective[tuple[SparseVector, Learnt]]:
+        party = self._party(acc, memory.thresholds)
         held = yield from spar_reduce_scatter(party, grad, self.residual)
-        width = self._width
+        width = memory.width
         if self.layout.teams > 1:
             if self._sag == "r":
                 held = yield from r_sag(party, held)
@@ -83,39 +72,25 @@ class SparDL:
                 width = width.adjusted(party.budget, self.layout.teams)
                 held, width = yield from b_sag(party, held, width)
         blocks = yield from _gather(party, held)
+        party.ledger.settle(acc, [indices for indices, _ in blocks], self._selector.overlays)
+        return joined(blocks, self.size), Learnt(self._selector.learnt(), width)
 
-        ledger.settle(self._spare, [indices for indices, _ in blocks], self._selector.overlays)
-        yield Flush("delivery of the result")  # a peer that is gone must be noticed before anything changes here
-        self._before = (self._selector.thresholds, self._width)
-        self.residual, self._spare = self._spare, self.residual
-        self._selector.commit()
-        self._width = width
-        indices, values = (memory.concatenate(part) for part in zip(*blocks, strict=True))
-        return SparseVector.trusted(indices, values, self.size)
+    def _party(self, acc: Values, thresholds: Thresholds) -> Party:
+        self._selector.thresholds = thresholds
+        self._selector.start(acc)
+        ledger = Ledger(self._kernels, self.layout.per_team, self.place.position, self._policy)
+        tools = (self._kernels, self._codec, self._frames, self._selector, ledger)
+        return Party(self.rank, self.layout, self._blocks, *tools)
 
-    def undo(self) -> None:
-        """Takes the last reduce back. It must have succeeded, and no other have been begun since."""
-        if self._before is None:
-            raise RuntimeError("undo: there is no reduce to take back")
-        self.residual, self._spare = self._spare, self.residual
-        self._selector.thresholds, self._width = self._before
-        self._before = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on exactly, as copies."""
-        thresholds = self._selector.thresholds
+    def _save(self, memory: Learnt) -> dict[str, Any]:
+        width = memory.width
         return {
-            "residual": self.residual.copy(),
-            "thresholds": np.stack([thresholds.last, thresholds.growth, thresholds.slack]),
-            "width": (self._width.h, self._width.step, self._width.doubling, self._width.seen),
+            "thresholds": memory.thresholds.to_array(),
+            "width": (width.h, width.step, width.doubling, width.seen),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from ``state``, which must be of a reducer built alike (the façade checks)."""
-        self._before = None
-        np.copyto(self.residual, state["residual"])
-        self._selector.thresholds = Thresholds(*np.array(state["thresholds"]))
-        self._width = Width(*state["width"])
+    def _load(self, state: dict[str, Any]) -> Learnt:
+        return Learnt(Thresholds(*np.array(state["thresholds"])), Width(*state["width"]))
 
 
 def _gather(party: Party, held: Pair) -> Collective[list[Pair]]:
@@ -124,6 +99,5 @@ def _gather(party: Party, held: Pair) -> Collective[list[Pair]]:
     if len(team) == 1:
         return [held]
     held = party.as_on_the_wire(held, party.layout.teams)
-    gather = recursive_doubling if schedule.is_power_of_two(len(team)) else bruck
     frames = yield from gather(team, position, party.frame(position, held))
-    return [held if block == position else party.read(frame, team[block]) for block, frame in enumerate(frames)]
+    return [held if block == position else party.frames.read(frame, team[block]) for block, frame in enumerate(frames)]

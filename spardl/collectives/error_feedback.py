@@ -1,0 +1,90 @@
+"""What all sparse all-reduces have in common: gradient plus residual in, and what is left out becomes residual."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from spardl.collectives.frames import Frames
+from spardl.effects import Collective, Flush
+from spardl.kernels.api import Kernels, Values
+from spardl.sparse import SparseVector
+from spardl.wire import Codec
+
+Memory = TypeVar("Memory")
+
+
+class ErrorFeedback(ABC, Generic[Memory]):
+    """A Reducer, all but the algorithm itself: residual, transaction, undo, checkpoints.
+
+    The accumulator is a second buffer that becomes the residual when the reduce has succeeded. Until the next reduce
+    the old residual is still there, so that undo is a swap. ``Memory`` is what else an algorithm learns from reduce
+    to reduce, in a value that is never modified.
+    """
+
+    def __init__(
+        self, size: int, k: int, *, rank: int, ranks: int, dtype: npt.DTypeLike, kernels: Kernels, codec: Codec
+    ) -> None:
+        self.size, self.rank, self.ranks = size, rank, ranks
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self._kernels, self._codec = kernels, codec
+        self._frames = Frames(rank, self.dtype, codec, size)
+        self._residual: Values = np.empty(size, self.dtype)
+        self._residual.fill(0)  # not np.zeros: calloc'ed memory lacks huge pages, which costs 10 % of the pass
+        self._spare: Values = np.empty(size, self.dtype)
+        self.rebudget(k)
+
+    @abstractmethod
+    def _budget(self, k: int) -> Memory:
+        """Prepares for ``k`` entries and returns what is known before the first reduce."""
+
+    @abstractmethod
+    def _run(self, grad: Values, acc: Values, memory: Memory) -> Collective[tuple[SparseVector, Memory]]:
+        """The algorithm: accumulates into ``acc`` and leaves the new residual there; the result, and what was learnt.
+
+        It must not change anything else that outlives the reduce.
+        """
+
+    @abstractmethod
+    def _save(self, memory: Memory) -> dict[str, Any]:
+        """``memory`` for a checkpoint."""
+
+    @abstractmethod
+    def _load(self, state: dict[str, Any]) -> Memory:
+        """Undoes ``_save``."""
+
+    @property
+    def residual(self) -> Values:
+        return self._residual
+
+    def rebudget(self, k: int) -> None:
+        self._memory = self._budget(k)
+        self._before: tuple[Memory] | None = None
+
+    def owe(self, residual: Values) -> None:
+        self._before = None
+        np.copyto(self._residual, residual)
+
+    def reduce(self, grad: Values) -> Collective[SparseVector]:
+        self._before = None  # from here on the spare buffer no longer holds the residual of the reduce before
+        result, learnt = yield from self._run(grad, self._spare, self._memory)
+        yield Flush("delivery of the result")  # a peer that is gone must be noticed before anything changes here
+        self._before = (self._memory,)
+        self._residual, self._spare = self._spare, self._residual
+        self._memory = learnt
+        return result
+
+    def undo(self) -> None:
+        if self._before is None:
+            raise RuntimeError("undo: there is no reduce to take back")
+        self._residual, self._spare = self._spare, self._residual
+        (self._memory,) = self._before
+        self._before = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residual": self._residual.copy(), **self._save(self._memory)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.owe(state["residual"])
+        self._memory = self._load(state)

@@ -1,0 +1,41 @@
+"""Entries ⇄ frames on one rank, with a check that the sender's gradients are of the same type."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spardl.effects import Bytes
+from spardl.errors import dtype_disagreement
+from spardl.kernels import memory
+from spardl.kernels.api import Pair
+from spardl.sparse import SparseVector, index_dtype
+from spardl.wire import Codec
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """``size`` is that of the whole gradient."""
+
+    rank: int
+    dtype: np.dtype[Any]
+    codec: Codec
+    size: int
+
+    def write(self, pair: Pair, lo: int, hi: int) -> Bytes:
+        """Entries of the elements from ``lo`` to ``hi``."""
+        return self.codec.encode(*pair, lo, hi - lo)
+
+    def read(self, frame: Bytes, sender: int) -> Pair:
+        """The entries in a frame from rank ``sender``."""
+        block = self.codec.decode(frame, index_dtype(self.size) == np.int64)
+        if block.values.dtype != self.dtype:
+            raise dtype_disagreement({self.rank: str(self.dtype), sender: str(block.values.dtype)})
+        return block.indices, block.values
+
+
+def joined(blocks: Sequence[Pair], size: int) -> SparseVector:
+    """The vector that consists of these blocks, which follow one another."""
+    indices, values = (memory.concatenate(part) for part in zip(*blocks, strict=True))
+    return SparseVector.trusted(indices, values, size)
