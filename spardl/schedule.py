@@ -3,8 +3,10 @@
 The collectives walk these rounds, the cost model sums them up, and the tests compare both with counted traffic.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,25 @@ class Round:
     source: int
     sends: tuple[int, ...]
     receives: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """A round in which a rank only sends."""
+
+    to: int
+    sends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """A round in which a rank only receives."""
+
+    source: int
+    receives: tuple[int, ...]
+
+
+Step: TypeAlias = Round | Give | Take
 
 
 class Blocks(NamedTuple):
@@ -40,6 +61,11 @@ def ceil_log2(p: int) -> int:
 
 def is_power_of_two(p: int) -> bool:
     return p & (p - 1) == 0
+
+
+def largest_power_of_two(p: int) -> int:
+    """Not above p."""
+    return 1 << (p.bit_length() - 1)
 
 
 def team_counts(ranks: int) -> list[int]:
@@ -104,8 +130,126 @@ def binomial_tree(p: int, w: int) -> tuple[int | None, list[int]]:
     return (w - low if w else None), children
 
 
+def fold_in(p: int, w: int, blocks: tuple[int, ...]) -> list[Step]:
+    """At most one round, after which a power of two of ranks, the first ones, hold everybody's contribution."""
+    core = largest_power_of_two(p)
+    if w >= core:
+        return [Give(w - core, blocks)]
+    return [Take(w + core, blocks)] if w + core < p else []
+
+
+def fold_out(p: int, w: int, blocks: tuple[int, ...]) -> list[Step]:
+    """At most one round, in which those that were folded in get the result."""
+    core = largest_power_of_two(p)
+    if w >= core:
+        return [Take(w - core, blocks)]
+    return [Give(w + core, blocks)] if w + core < p else []
+
+
+def recursive_halving(p: int, w: int) -> list[Round]:
+    """Reduce-scatter in log₂p rounds for powers of two: pairs exchange halves; afterwards w holds block w."""
+    rounds = []
+    for i in reversed(range(ceil_log2(p))):
+        s = 1 << i
+        partner = w ^ s
+        theirs, mine = (tuple(range(first & -s, (first & -s) + s)) for first in (partner, w))
+        rounds.append(Round(partner, partner, theirs, mine))
+    return rounds
+
+
+class Phases(NamedTuple):
+    """A dense all-reduce: rounds in which what arrives is added, then rounds in which it is the result."""
+
+    reduce: list[Step]
+    gather: list[Step]
+    blocks: int
+
+
+def dense_ring(p: int, w: int) -> Phases:
+    """2(p−1) rounds of one of p blocks: the fewest bytes there can be."""
+    return Phases([*ring_reduce_scatter(p, w)], [*ring_gather(p, w)], p)
+
+
+def dense_rabenseifner(p: int, w: int) -> Phases:
+    """Recursive halving, then doubling: 2log₂p rounds and as few bytes as the ring, for powers of two.
+
+    Other numbers fold the ranks past a power of two in first and out last: two rounds of everything more.
+    """
+    core = largest_power_of_two(p)
+    everything = tuple(range(core))
+    halving, doubling = (rounds(core, w) if w < core else [] for rounds in (recursive_halving, recursive_doubling))
+    reduce = [*fold_in(p, w, everything), *halving]
+    return Phases(reduce, [*doubling, *fold_out(p, w, everything)], core)
+
+
+def dense_recursive_doubling(p: int, w: int) -> Phases:
+    """log₂p rounds of everything, for powers of two; others fold, as above. The fewest rounds: for short gradients."""
+    core = largest_power_of_two(p)
+    pairs = recursive_doubling(core, w) if w < core else []
+    reduce = [*fold_in(p, w, (0,)), *(Round(r.to, r.source, (0,), (0,)) for r in pairs)]
+    return Phases(reduce, fold_out(p, w, (0,)), 1)
+
+
+def topk_a(p: int, w: int) -> list[Round]:
+    """⌈log₂p⌉ rounds; "block" j is the selection of rank j."""
+    return gather(p, w)
+
+
+def gtopk(p: int, w: int) -> list[Step]:
+    """Up a binomial tree and down again: 2⌈log₂p⌉ rounds of k entries; a rank sits some of them out."""
+    parent, children = binomial_tree(p, w)
+    steps: list[Step] = [Take(child, (0,)) for child in reversed(children)]
+    if parent is not None:
+        steps += [Give(parent, (0,)), Take(parent, (0,))]
+    return [*steps, *(Give(child, (0,)) for child in children)]
+
+
+def direct_scatter(p: int, w: int) -> list[Round]:
+    """p−1 rounds: to each of the others its block. The order rotates, so that nobody gets all messages at once."""
+    return [Round((w + s) % p, (w - s) % p, ((w + s) % p,), (w,)) for s in range(1, p)]
+
+
+def topk_dsa(p: int, w: int) -> list[Round]:
+    """p−1 rounds to split, ⌈log₂p⌉ to gather."""
+    return [*direct_scatter(p, w), *gather(p, w)]
+
+
+class OkTopk(NamedTuple):
+    """Ok-Topk's rounds: where entries go, where a few numbers go, and where the result goes."""
+
+    split: list[Round]
+    numbers: list[Round]  # once a reduce: the counts; twice when it tunes: the regions, and the candidates' magnitudes
+    gather: list[Round]
+
+
+def oktopk(p: int, w: int) -> OkTopk:
+    """p−1 + 2⌈log₂p⌉ rounds; ⌈log₂p⌉ more when it tunes; and those of evening out, which depend on the data."""
+    return OkTopk(direct_scatter(p, w), gather(p, w), gather(p, w))
+
+
+class Moves(NamedTuple):
+    """Who hands over entries to whom; this rank itself may be among both."""
+
+    sends: list[tuple[int, int, int]]  # (to, lo, hi): the own entries from lo to hi
+    sources: list[int]
+
+
+def even_out(counts: Sequence[int], w: int) -> Moves:
+    """For ranks with so many entries in a row, what rank w does for all to get equally many, in the same order."""
+    p = len(counts)
+    starts = list(accumulate(counts, initial=0))
+    cuts = [j * starts[-1] // p for j in range(p + 1)]
+
+    def overlap(holder: int, owner: int) -> tuple[int, int]:
+        return max(starts[holder], cuts[owner]), min(starts[holder + 1], cuts[owner + 1])
+
+    sends = [(to, lo - starts[w], hi - starts[w]) for to in range(p) for lo, hi in [overlap(w, to)] if lo < hi]
+    sources = [source for source in range(p) for lo, hi in [overlap(source, w)] if lo < hi]
+    return Moves(sends, sources)
+
+
 def gather(p: int, w: int) -> list[Round]:
-    """SparDL's last phase: recursive doubling where it applies, else Bruck."""
+    """All-gather in ⌈log₂p⌉ rounds: recursive doubling where it applies, else Bruck."""
     return recursive_doubling(p, w) if is_power_of_two(p) else bruck(p, w)
 
 

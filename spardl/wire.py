@@ -2,7 +2,8 @@
 
 A *frame* is one block, self-describing: a 40-byte header, the indices, the values; each part padded to 8 bytes.
 A *message* is what one round sends: the number of frames, their lengths, the frames. Indices are stored relative to the
-block's start, raw (4 bytes, or 8 in blocks past 2**31) or packed (``Kernels.pack``: at 1 % about one byte).
+block's start, raw (4 bytes, or 8 in blocks past 2**31) or packed (``Kernels.pack``: at 1 % about one byte). A block may
+also be written dense: the values of all its elements, and no indices.
 """
 
 import struct
@@ -28,7 +29,7 @@ _HEADER = struct.Struct(
 )  # magic, dtype, value coding, index coding, bits; count, base, length, high words
 _MAGIC = b"SPv1"
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-_RAW, _PACKED = 0, 1
+_RAW, _PACKED, _DENSE = 0, 1, 2
 _NARROW, _WIDE, _WORD = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint64)
 
 
@@ -69,10 +70,25 @@ class Codec:
         else:
             coding, bits, high_words = _RAW, 0, 0
             index_parts = [(indices - indices.dtype.type(base)).astype(index_dtype(length), copy=False)]
+        return self._frame(index_parts, values, (coding, bits), (count, base, length, high_words))
+
+    def encode_shorter(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
+        """One frame, sparse or dense, whichever is shorter. A dense block comes back with all its elements."""
+        sparse = self.encode(indices, values, base, length)
+        width = values.itemsize if self.values == "same" else 2
+        if len(sparse) <= _HEADER.size + _pad(length * width):
+            return sparse
+        dense = memory.zeros(length, values.dtype)
+        dense[indices - indices.dtype.type(base)] = values
+        return self._frame([], dense, (_DENSE, 0), (length, base, length, 0))
+
+    def _frame(
+        self, index_parts: list[npt.NDArray[Any]], values: Values, coding: tuple[int, int], sizes: tuple[int, ...]
+    ) -> Bytes:
+        codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), *coding)
         payload = values if self.values == "same" else _narrow(values, self.values)
-        codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), coding, bits)
-        header = _HEADER.pack(_MAGIC, *codes, count, base, length, high_words)
-        return memory.concatenate([np.frombuffer(header, np.uint8), *map(_padded, [*index_parts, payload])])
+        header = np.frombuffer(_HEADER.pack(_MAGIC, *codes, *sizes), np.uint8)
+        return memory.concatenate([header, *map(_padded, [*index_parts, payload])])
 
     def decode(self, frame: Bytes, wide_indices: bool) -> Block:
         """The block in ``frame``; indices as int64 if ``wide_indices``, else int32."""
@@ -88,6 +104,8 @@ class Codec:
             low = reader.take(-(-count * bits // 64), _WORD)
             high = reader.take(high_words, _WORD)
             indices = self.kernels.unpack(low, high, count, base, bits, wanted)
+        elif coding == _DENSE:
+            indices = np.arange(base, base + count, dtype=wanted)
         else:
             relative = reader.take(count, index_dtype(length))
             indices = relative.astype(wanted) if base == 0 else relative + wanted.type(base)
