@@ -6,7 +6,7 @@ Names that need MPI are loaded when they are first used, so that importing spard
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spardl.effects import Exchange, Flush, Recv, Send
+from spardl.effects import Allreduce, Exchange, Flush, Recv, Send
 from spardl.errors import Deadlock, NonFiniteGradient, OutOfStep, PeerError, PeerTimeout, WireError
 from spardl.runtime.loopback import loopback
 from spardl.sparse import SparseVector
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Allreduce",
     "Deadlock",
     "Exchange",
     "Flush",

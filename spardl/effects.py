@@ -49,12 +49,25 @@ class Flush:
     step: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Allreduce:
+    """The library's own, over all ranks of the group: resumed with None when ``out`` is the sum of all ``values``.
+
+    Nobody can leave it before all are there, so ranks make sure of each other first. How the library does it is not
+    known; it counts as one round and one message, of the bytes that the best algorithm for long vectors would send.
+    """
+
+    values: npt.NDArray[Any]
+    out: npt.NDArray[Any]
+    step: str = ""
+
+
 def parts_of(payload: Any) -> list[Bytes]:
     """The arrays that a payload consists of."""
     return payload if isinstance(payload, list) else [np.frombuffer(payload, np.uint8)]
 
 
-Effect: TypeAlias = Exchange | Send | Recv | Flush
+Effect: TypeAlias = Exchange | Send | Recv | Flush | Allreduce
 
 Result = TypeVar("Result")
 Collective: TypeAlias = Generator[Effect, Any, Result]

@@ -19,7 +19,7 @@ from mpi4py import MPI
 from spardl.effects import Bytes, parts_of
 from spardl.errors import OutOfStep, from_notice, to_notice
 from spardl.kernels import memory
-from spardl.runtime.group import Group
+from spardl.runtime.group import Group, duplicate
 
 _ENVELOPE = struct.Struct("<4sI8x")  # magic, number of the call; 16 bytes keep the payload aligned
 _MAGIC = b"SPDL"
@@ -56,6 +56,8 @@ class Channel:
         self._notices: defaultdict[int, list[Notice]] = defaultdict(list)
         self._status = MPI.Status()  # one for all probes: polling is what a waiting rank does most
         self._early: defaultdict[int, deque[Bytes]] = defaultdict(deque)  # of later calls, by source
+        self._sums: MPI.Intracomm | None = None  # for the library's collectives, which must not overtake each other
+        self._spoilt = False
         self._outbox: list[tuple[MPI.Request, Any]] = []  # sends under way that nobody waits for, with their buffers
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -145,6 +147,30 @@ class Channel:
         message = memory.concatenate([envelope, *parts_of(payload)])
         request = self.group.comm.Isend([message, MPI.BYTE], self.group.ranks[to], self._data_tag)
         return Outgoing(request, message, to)
+
+    def prepare_sums(self, timeout: float) -> None:
+        """Makes a communicator for this channel's ``sum``; all ranks do, and their group is a whole communicator."""
+        self._sums = duplicate(self.group.comm, timeout)
+        self.group.home.owned.append(self._sums)
+
+    def sum(self, values: Any, out: Any) -> MPI.Request:
+        """Starts the library's all-reduce."""
+        if self._sums is None:
+            raise RuntimeError("Allreduce: only SparseAllreduce(algorithm='dense_mpi') prepares for it")
+        return self._sums.Iallreduce(values, out)
+
+    def spoil(self, request: MPI.Request, buffers: Any) -> None:
+        """A sum has begun here that is not over, perhaps because it never began elsewhere. It cannot be called off."""
+        self._outbox.append((request, buffers))
+        self._spoilt = True
+
+    def require_sound(self) -> None:
+        """Raises if a sum of an earlier call may still meet one of this call."""
+        if self._spoilt:
+            raise RuntimeError(
+                f"rank {self.group.me} is still in an Allreduce of the MPI library that an earlier call gave up; "
+                "build the SparseAllreduce anew"
+            )
 
     def abandon(self, request: MPI.Request, buffer: Bytes) -> None:
         """Leaves a message to complete whenever its receiver throws it away."""

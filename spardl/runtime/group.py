@@ -25,6 +25,7 @@ class Home:
     """What this process keeps for one communicator, as an attribute of it."""
 
     private: MPI.Intracomm | None = None
+    owned: list[MPI.Intracomm] = field(default_factory=list)  # duplicates for the library's own collectives
     next_free: int = _FIRST_FREE
     shared: dict[Any, Any] = field(default_factory=dict)  # channels for calls without an object
 
@@ -62,8 +63,10 @@ def _keyval() -> int:
 
 
 def _forget(_comm: MPI.Comm, _keyval: int, home: Home) -> None:
-    if home.private is not None and not MPI.Is_finalized():
-        home.private.Free()
+    if not MPI.Is_finalized():
+        for comm in (*home.owned, home.private):
+            if comm is not None:
+                comm.Free()
 
 
 def resolve(comm: CommLike, timeout: float) -> Group:
@@ -78,7 +81,7 @@ def resolve(comm: CommLike, timeout: float) -> Group:
         raise TypeError(f"comm: expected an mpi4py communicator or (communicator, list of ranks), got {comm!r}")
     home = _home(comm)
     if home.private is None:
-        home.private = _duplicate(comm, timeout)
+        home.private = duplicate(comm, timeout)
     return Group(home.private, tuple(range(comm.size)), comm.rank, home, isolated=True)
 
 
@@ -101,7 +104,8 @@ def _home(comm: MPI.Intracomm) -> Home:
     return home
 
 
-def _duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
+def duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
+    """Collective, like MPI's own, but not for ever."""
     if comm.size == 1:
         return comm.Dup()
     private, request = comm.Idup()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from spardl.effects import Bytes, Collective, Effect, Exchange, Recv, Send, parts_of
+from spardl.effects import Allreduce, Bytes, Collective, Effect, Exchange, Recv, Send, parts_of
 from spardl.errors import Deadlock
 from spardl.runtime.traffic import Traffic
 
@@ -33,6 +33,7 @@ class Loopback:
         self._order = None if seed is None else random.Random(seed)
         self._mail: defaultdict[tuple[int, int], deque[Bytes]] = defaultdict(deque)
         self._waiting: dict[int, Exchange | Recv] = {}
+        self._summing: dict[int, Allreduce] = {}
         self._results: dict[int, Any] = {}
         self.traffic = [Traffic() for _ in self._generators]
 
@@ -43,7 +44,7 @@ class Loopback:
                 rank, arrived = ready.pop(self._order.randrange(len(ready)) if self._order else 0)
                 self._resume(rank, arrived)
                 ready += self._deliver()
-            if self._waiting:
+            if self._waiting or self._summing:
                 raise Deadlock(self._who_waits())
         finally:
             for generator in self._generators:
@@ -60,6 +61,10 @@ class Loopback:
                 if isinstance(effect, Exchange | Recv):
                     self.traffic[rank].rounds += 1
                     self._waiting[rank] = effect
+                    return
+                if isinstance(effect, Allreduce):
+                    self.traffic[rank].count_allreduce(effect.values.nbytes, len(self._generators))
+                    self._summing[rank] = effect
                     return
                 arrived = None
         except StopIteration as stop:
@@ -82,11 +87,24 @@ class Loopback:
             message = self._mail[self._waiting.pop(rank).source, rank].popleft()
             self.traffic[rank].bytes_received += len(message)
             delivered.append((rank, message))
-        return delivered
+        return delivered + self._sum_up()
+
+    def _sum_up(self) -> list[tuple[int, Bytes | None]]:
+        """Everyone, if all have come to an Allreduce; added in rank order."""
+        if len(self._summing) < len(self._generators):
+            return []
+        total = self._summing[0].values.copy()
+        for rank in range(1, len(self._generators)):
+            total += self._summing[rank].values
+        for effect in self._summing.values():
+            effect.out[:] = total
+        self._summing.clear()
+        return [(rank, None) for rank in range(len(self._generators))]
 
     def _who_waits(self) -> str:
         waits = (
-            f"rank {rank} waits for {effect.source} in {effect.step or f'round {self.traffic[rank].rounds - 1}'}"
-            for rank, effect in sorted(self._waiting.items())
+            f"rank {rank} waits for {'all' if isinstance(effect, Allreduce) else effect.source} in "
+            + (effect.step or f"round {self.traffic[rank].rounds - 1}")
+            for rank, effect in sorted((self._waiting | self._summing).items())
         )
         return "no rank can move: " + "; ".join(waits)

@@ -6,7 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from spardl.effects import Collective, Effect, Exchange, Flush, Recv, Send
+from mpi4py.MPI import Request
+
+from spardl.effects import Allreduce, Collective, Effect, Exchange, Flush, Recv, Send
 from spardl.errors import PeerTimeout
 from spardl.runtime.backoff import Backoff
 from spardl.runtime.channel import Channel, Incoming, Outgoing, Told
@@ -15,6 +17,7 @@ from spardl.runtime.traffic import Traffic
 
 Result = TypeVar("Result")
 
+_ALL = -1  # in place of a peer
 _LOOK_EVERY = 20e-3  # seconds between looks at whether other ranks are in trouble
 
 
@@ -56,6 +59,7 @@ class Task(Generic[Result]):
         self._incoming: Incoming | None = None
         self._arrived: Any = None
         self._receiving = False
+        self._summing: Request | None = None
         self._outcome: tuple[Result] | BaseException | None = None
         self._stall_ends: float | None = None
         self._quiet_since = time.monotonic()
@@ -76,6 +80,7 @@ class Task(Generic[Result]):
         if self.done:
             return False
         try:
+            self._channel.require_sound()
             moved = False
             while not self.done and self._move():
                 moved = True
@@ -110,8 +115,8 @@ class Task(Generic[Result]):
 
     def _move(self) -> bool:
         """Resumes the generator if what it asked for is there; else looks after the messages under way."""
-        moved = self._progress_sends() | self._progress_receive()
-        if self._receiving or (self._outgoing and isinstance(self._effect, Flush)):
+        moved = self._progress_sends() | self._progress_receive() | self._progress_sum()
+        if self._receiving or self._summing is not None or (self._outgoing and isinstance(self._effect, Flush)):
             return moved
         started = time.perf_counter()
         try:
@@ -134,6 +139,9 @@ class Task(Generic[Result]):
             self._outgoing.append(outgoing)
             self.traffic.messages_sent += 1
             self.traffic.bytes_sent += len(outgoing.message)
+        elif isinstance(effect, Allreduce):
+            self._summing = self._channel.sum(effect.values, effect.out)
+            self.traffic.count_allreduce(effect.values.nbytes, self._channel.group.size)
         self._receiving = isinstance(effect, Exchange | Recv)
         self.traffic.rounds += self._receiving
 
@@ -159,6 +167,12 @@ class Task(Generic[Result]):
             self.traffic.bytes_received += len(incoming.buffer)
         return True
 
+    def _progress_sum(self) -> bool:
+        if self._summing is None or not self._summing.Test():
+            return False
+        self._summing = None
+        return True
+
     # -- trouble -------------------------------------------------------------------------------------------------------
 
     def _look_around(self, now: float) -> None:
@@ -177,6 +191,8 @@ class Task(Generic[Result]):
     def _waits_for(self) -> tuple[int, str]:
         effect = self._effect
         assert effect is not None
+        if isinstance(effect, Allreduce):
+            return _ALL, effect.step
         peer = effect.source if isinstance(effect, Exchange | Recv) else self._outgoing[0].to
         return peer, effect.step or f"round {max(0, self.traffic.rounds - 1)}"
 
@@ -188,9 +204,9 @@ class Task(Generic[Result]):
             waits[notice.sender] = (told["waits_for"], told["step"])
         who = " and ".join(f"rank {rank}" for rank in missing) or "no rank is missing, but one of them"
         waiting = "; ".join(
-            f"rank {rank} waits for rank {peer} in {step}"
+            f"rank {rank} waits for {'all ranks' if peer == _ALL else f'rank {peer}'} in {step}"
             for rank, (peer, step) in sorted(waits.items())
-            if peer in missing or not missing
+            if peer in (_ALL, *missing) or not missing
         )
         return PeerTimeout(
             f"{self._name}: {who} did not answer within {self._timeout:g} s ({waiting}). "
@@ -206,6 +222,8 @@ class Task(Generic[Result]):
             self._channel.tell_fault(error)
         for outgoing in self._outgoing:
             self._channel.abandon(outgoing.request, outgoing.message)
+        if self._summing is not None:
+            self._channel.spoil(self._summing, self._effect)
         if self._incoming is not None:
             self._channel.abandon(self._incoming.request, self._incoming.buffer)
         self._channel.end(failed=True)
