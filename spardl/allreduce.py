@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 from spardl import kernels, schedule
 from spardl.agreement import open_channel
+from spardl.collectives.reducer import Reducer
+from spardl.collectives.rivals import DENSE, RIVALS
 from spardl.collectives.spardl import SparDL, choose_sag
 from spardl.effects import Collective
 from spardl.kernels.api import Kernels
@@ -18,7 +20,7 @@ from spardl.runtime.traffic import Traffic
 from spardl.sparse import VALUE_DTYPES, SparseVector
 from spardl.wire import INDEX_CODINGS, VALUE_CODINGS, Codec
 
-ALGORITHMS = ("spardl",)
+ALGORITHMS = ("spardl", *RIVALS)
 SAGS = ("auto", "r", "b")
 
 
@@ -44,6 +46,11 @@ class SparseAllreduce:
     comm: an mpi4py communicator, or ``(communicator, ranks)`` for some of its ranks. All of them build this together.
     size: number of elements of the gradient.
     k, density: how many entries the result keeps, as a number or as a fraction of ``size``; exactly one of the two.
+    algorithm: ``"spardl"``, or one to compare with; all work for any number of ranks, and lose nothing.
+        ``"dense_ring"``, ``"dense_rabenseifner"``, ``"dense_recursive_doubling"``, ``"dense_mpi"`` (the library's own)
+        sum everything, whatever k is, and return every index.
+        ``"topk_a"`` and ``"topk_dsa"`` (SparCML) sum the k largest entries of every rank: up to kP in the result.
+        ``"gtopk"`` keeps k; ``"oktopk"`` k at first, then about as many, never more than 2k.
     teams: number of teams (d); must divide the number of ranks. More teams: fewer rounds, more bytes.
     sag: how teams exchange: ``"r"`` (powers of two), ``"b"`` (any number), ``"auto"``.
     residual: ``"global"`` loses nothing; ``"partial"`` and ``"local"`` do, by design, for comparison.
@@ -75,13 +82,19 @@ class SparseAllreduce:
 
         def config() -> dict[str, Any]:
             self._kernels = kernels.load(backend)
+            if algorithm == "dense_mpi" and isinstance(comm, tuple):
+                raise ValueError(
+                    "SparseAllreduce: algorithm='dense_mpi' needs a whole communicator, got a list of ranks"
+                )
             self._config = _checked_config(
                 self._group.size, size, k, density, algorithm, teams, sag, residual, wire, wire_dtype
             )
             return asdict(self._config)
 
         self._channel = open_channel(self._group, config, self._timeout, "SparseAllreduce")
-        self._reducer: SparDL | None = None
+        if algorithm == "dense_mpi":
+            self._channel.prepare_sums(self._timeout)
+        self._reducer: Reducer | None = None
         self.traffic = Traffic()
 
     # -- what it does --------------------------------------------------------------------------------------------------
@@ -131,7 +144,7 @@ class SparseAllreduce:
         """Forgets everything and owes ``residual``: for results of another system, layout or number of ranks."""
         _check_gradient(residual, self._config.size, None, "start_from", "residual")
         self._reducer = self._build(residual.dtype)
-        np.copyto(self._reducer.residual, residual)
+        self._reducer.owe(residual)
 
     @property
     def k(self) -> int:
@@ -175,19 +188,14 @@ class SparseAllreduce:
 
     # -- setting up ----------------------------------------------------------------------------------------------------
 
-    def _build(self, dtype: np.dtype[Any]) -> SparDL:
-        config = self._config
-        return SparDL(
-            config.size,
-            config.k,
-            rank=self._group.me,
-            layout=schedule.Teams(self._group.size, config.teams),
-            dtype=dtype,
-            kernels=self._kernels,
-            codec=Codec(self._kernels, config.wire, config.wire_dtype),
-            sag=config.sag,
-            residual=config.residual,
-        )
+    def _build(self, dtype: np.dtype[Any]) -> Reducer:
+        config, ranks = self._config, self._group.size
+        codec = Codec(self._kernels, config.wire, config.wire_dtype)
+        common = {"rank": self._group.me, "dtype": dtype, "kernels": self._kernels, "codec": codec}
+        if config.algorithm != "spardl":
+            return RIVALS[config.algorithm](config.size, config.k, ranks=ranks, **common)
+        layout = schedule.Teams(ranks, config.teams)
+        return SparDL(config.size, config.k, layout=layout, sag=config.sag, residual=config.residual, **common)
 
 
 def _checked_config(
@@ -217,7 +225,18 @@ def _checked_config(
         )
     if sag == "r" and not schedule.is_power_of_two(teams):
         raise ValueError(f"SparseAllreduce: sag='r' needs a power of two of teams, got {teams}; use sag='b' or 'auto'")
+    if algorithm != "spardl":
+        _check_rival(algorithm, teams, sag, residual, wire_dtype)
     return Config(int(size), int(k), algorithm, int(teams), choose_sag(sag, int(teams)), residual, wire, wire_dtype)
+
+
+def _check_rival(algorithm: str, teams: int, sag: str, residual: str, wire_dtype: str) -> None:
+    if teams != 1 or sag != "auto":
+        raise ValueError(f"SparseAllreduce: algorithm={algorithm!r} has no teams, got teams={teams} and sag={sag!r}")
+    if residual != "global":
+        raise ValueError(f"SparseAllreduce: algorithm={algorithm!r} loses nothing, got residual={residual!r}")
+    if algorithm in DENSE and wire_dtype != "same":
+        raise ValueError(f"SparseAllreduce: algorithm={algorithm!r} rounds nothing, got wire_dtype={wire_dtype!r}")
 
 
 def _checked_k(size: int, k: int | None, density: float | None) -> int:

@@ -18,6 +18,11 @@ def test_thirty_reduces_equal_the_reference(ranks):
     run(ranks, "reduces.py", "native")
 
 
+@pytest.mark.parametrize("ranks", SEVERAL)
+def test_rivals(ranks):
+    run(ranks, "rivals.py")
+
+
 def test_other_backends_over_mpi():
     run(2, "reduces.py", "numba")
 
