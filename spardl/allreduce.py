@@ -50,7 +50,7 @@ class SparseAllreduce:
         ``"dense_ring"``, ``"dense_rabenseifner"``, ``"dense_recursive_doubling"``, ``"dense_mpi"`` (the library's own)
         sum everything, whatever k is, and return every index.
         ``"topk_a"`` and ``"topk_dsa"`` (SparCML) sum the k largest entries of every rank: up to kP in the result.
-        ``"gtopk"`` keeps k; ``"oktopk"`` k at first, then about as many, never more than 2k.
+        ``"gtopk"`` keeps k; ``"oktopk"`` k at first, then about as many, at most 3k/2.
     teams: number of teams (d); must divide the number of ranks. More teams: fewer rounds, more bytes.
     sag: how teams exchange: ``"r"`` (powers of two), ``"b"`` (any number), ``"auto"``.
     residual: ``"global"`` loses nothing; ``"partial"`` and ``"local"`` do, by design, for comparison.
@@ -191,7 +191,7 @@ class SparseAllreduce:
     def _build(self, dtype: np.dtype[Any]) -> Reducer:
         config, ranks = self._config, self._group.size
         codec = Codec(self._kernels, config.wire, config.wire_dtype)
-        common = {"rank": self._group.me, "dtype": dtype, "kernels": self._kernels, "codec": codec}
+        common: dict[str, Any] = {"rank": self._group.me, "dtype": dtype, "kernels": self._kernels, "codec": codec}
         if config.algorithm != "spardl":
             return RIVALS[config.algorithm](config.size, config.k, ranks=ranks, **common)
         layout = schedule.Teams(ranks, config.teams)
@@ -218,6 +218,8 @@ def _checked_config(
         value = (given | {"wire_dtype": wire_dtype})[name]
         if value not in allowed:
             raise ValueError(f"SparseAllreduce: expected {name} in {allowed}, got {value!r}")
+    if algorithm != "spardl":
+        _check_rival(algorithm, teams, sag, residual, wire_dtype)
     possible = schedule.team_counts(ranks)
     if isinstance(teams, bool) or not isinstance(teams, int | np.integer) or teams not in possible:
         raise ValueError(
@@ -225,8 +227,6 @@ def _checked_config(
         )
     if sag == "r" and not schedule.is_power_of_two(teams):
         raise ValueError(f"SparseAllreduce: sag='r' needs a power of two of teams, got {teams}; use sag='b' or 'auto'")
-    if algorithm != "spardl":
-        _check_rival(algorithm, teams, sag, residual, wire_dtype)
     return Config(int(size), int(k), algorithm, int(teams), choose_sag(sag, int(teams)), residual, wire, wire_dtype)
 
 

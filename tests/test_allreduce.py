@@ -5,6 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import spardl
+from spardl.allreduce import ALGORITHMS
 from spardl.dense import DenseAllreduce
 
 
@@ -31,6 +32,11 @@ def build(size=100, comm=MPI.COMM_SELF, **arguments):
         ({"wire_dtype": "int8"}, ValueError, "wire_dtype in .*, got 'int8'"),
         ({"teams": 2}, ValueError, r"teams to divide 1 ranks, i.e. one of \[1\], got 2"),
         ({"teams": 0}, ValueError, "teams"),
+        ({"algorithm": "gtopk", "teams": 2}, ValueError, "algorithm='gtopk' has no teams, got teams=2"),
+        ({"algorithm": "gtopk", "sag": "b"}, ValueError, "algorithm='gtopk' has no teams, got teams=1 and sag='b'"),
+        ({"algorithm": "topk_a", "residual": "local"}, ValueError, "algorithm='topk_a' loses nothing"),
+        ({"algorithm": "dense_ring", "wire_dtype": "bf16"}, ValueError, "algorithm='dense_ring' rounds nothing"),
+        ({"algorithm": "dense_mpi", "comm": (MPI.COMM_SELF, [0])}, ValueError, "needs a whole communicator"),
         ({"backend": "gpu"}, ValueError, "backend: expected one of .*, got 'gpu'"),
         ({"comm": "world"}, TypeError, "mpi4py communicator"),
         ({"comm": (MPI.COMM_SELF, [0, 0])}, ValueError, "distinct ranks"),
@@ -87,6 +93,20 @@ def test_state_before_the_first_reduce():
     used.reduce(np.ones(100, np.float64))  # the dtype is open again
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_state_of_every_algorithm(algorithm):
+    straight, resumed = build(1000, algorithm=algorithm), build(1000, algorithm=algorithm)
+    first, second = gradients(2)
+    straight.reduce(first)
+    resumed.load_state_dict(straight.state_dict())
+    results = [allreduce.reduce(second).to_dense() for allreduce in (straight, resumed)]
+    assert results[0].tobytes() == results[1].tobytes()
+    assert straight.residual.tobytes() == resumed.residual.tobytes()
+    other = "spardl" if algorithm != "spardl" else "gtopk"
+    with pytest.raises(ValueError, match="expected config"):
+        build(1000, algorithm=other).load_state_dict(straight.state_dict())
+
+
 def test_environment_variables(monkeypatch):
     monkeypatch.setenv("SPARDL_TIMEOUT", "7")
     monkeypatch.setenv("SPARDL_BACKEND", "numpy")
@@ -132,8 +152,9 @@ def test_retune_changes_k_and_loses_nothing():
         allreduce.retune()
 
 
-def test_start_from_a_residual():
-    allreduce = build(1000)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_start_from_a_residual(algorithm):
+    allreduce = build(1000, algorithm=algorithm)
     grad, owed = gradients(2)
     allreduce.start_from(owed)
     np.testing.assert_array_equal(allreduce.residual, owed)

@@ -37,6 +37,22 @@ def test_frames_are_lossless(backend_name, base, length, fill, coding, dtype, wi
     assert got.values.tobytes() == block[1].tobytes()
 
 
+@pytest.mark.parametrize("values", ["same", "bf16"])
+@pytest.mark.parametrize(("count", "turns"), [(0, False), (300, False), (700, True), (1000, True)])
+def test_dense_where_that_is_shorter(count, turns, values):
+    indices, numbers = random_block(np.random.default_rng(count), 50, 1000, count)
+    codec = Codec(kernels.load("native"), "raw", values)
+    rounded, _ = codec.round(numbers)
+    frame = codec.encode_shorter(indices, rounded, 50, 1000)
+    got = codec.decode(frame, False)
+    assert len(got.indices) == (1000 if turns else count)
+    assert len(frame) == min(len(codec.encode(indices, rounded, 50, 1000)), 40 + 1000 * (4 if values == "same" else 2))
+    expected = np.zeros(1050, np.float32)
+    expected[indices] = rounded
+    assert got.indices.dtype == np.int32
+    np.testing.assert_array_equal(got.values, expected[got.indices])
+
+
 def test_all_backends_write_the_same_bytes():
     block = random_block(np.random.default_rng(0), 100, 50_000, 700)
     frames = {Codec(kernels.load(name), "packed").encode(*block, 100, 50_000).tobytes() for name in kernels.BACKENDS}

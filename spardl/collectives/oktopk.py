@@ -2,8 +2,9 @@
 
 Every rank sends its entries at or above its own threshold to the ranks whose regions they are in; those keep the sums
 at or above a threshold that all share; the rest is an all-gather, after evening out who holds how many. Thresholds and
-regions are found anew every ``retune_every`` reduces; a threshold also at once, when it lets through more than twice or
-less than half of k entries. A rank's residual is its accumulator, but for what it sent that is in the result.
+regions are found anew every ``retune_every`` reduces; a threshold also at once, when it lets through half as much again
+as k entries, or less than two thirds of k. A rank's residual is its accumulator, but for what it sent that is in the
+result.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from spardl.residual import Ledger
 from spardl.selection import non_finite
 from spardl.sparse import SparseVector, index_dtype
 
-_LEEWAY = 2  # how many times more or fewer entries than k may pass a threshold
+_LEEWAY = 1.5  # how many times more or fewer entries than k may pass a threshold
 _LOPSIDED = 4  # times the average: who holds more hands some over before the all-gather
 
 
@@ -46,7 +47,7 @@ class Kept(NamedTuple):
 
 
 class OkTopk(ErrorFeedback[Tuning]):
-    """One rank's part. The result has about k entries: exactly after tuning, else between k/2 and 2k if there are."""
+    """One rank's part. The result has k entries after tuning, else between 2k/3 and 3k/2, if there are so many."""
 
     def __init__(self, size: int, k: int, *, retune_every: int = 32, **common: Any) -> None:
         self._retune_every = retune_every
@@ -55,7 +56,7 @@ class OkTopk(ErrorFeedback[Tuning]):
     def _budget(self, k: int) -> Tuning:
         self._k = k
         self._tiny = float(np.finfo(self.dtype).smallest_subnormal)
-        room = min(self.size, _LEEWAY * k)
+        room = min(self.size, int(_LEEWAY * k))
         self._room = np.array([0, room], np.int64)
         self._indices = np.empty(room, index_dtype(self.size))
         self._values = np.empty(room, self.dtype)
@@ -123,8 +124,9 @@ class OkTopk(ErrorFeedback[Tuning]):
         frames = yield from gather(range(self.ranks), self.rank, mine)
         counts, available = np.stack([frame.view(np.int64) for frame in frames]).T
         found = int(counts.sum())
-        too_few = _LEEWAY * found < self._k and found < available.sum()
-        if too_few or found > _LEEWAY * self._k:
+        if found > _LEEWAY * self._k:  # the k largest are among those
+            return (yield from self._keep_largest((indices, values)))
+        if _LEEWAY * found < self._k and found < available.sum():
             return (yield from self._keep_largest(total))
         return Kept((indices, values), counts.tolist(), threshold)
 

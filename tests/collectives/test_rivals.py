@@ -84,7 +84,7 @@ def assert_law(race, reducers, grads):
 
 
 @given(race=races(), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_law_and_consensus_exactly_on_integers(race, seed):
     rng = np.random.default_rng(seed)
     reducers = race.reducers()
@@ -220,13 +220,13 @@ def test_gtopk_keeps_the_largest_of_every_merge(ranks):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
 def test_oktopk_does_not_drift(ranks):
-    """Gradients that grow and shrink a hundredfold between tunings: the result stays between k/2 and 2k."""
+    """Gradients that grow and shrink a hundredfold between tunings: the result stays between 2k/3 and 3k/2."""
     race = Race("oktopk", ranks, 2000, 60)
     rng = np.random.default_rng(ranks)
     reducers = race.reducers(retune_every=16)
     scales = np.exp(np.log(100) * np.sin(np.arange(50)))
     counts = [race.reduce(reducers, [g * np.float32(s) for g in race.floats(rng)]).nnz for s in scales]
-    assert all(30 <= count <= 120 for count in counts)
+    assert all(40 <= count <= 90 for count in counts)
     assert counts[::16] == [60] * 4
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spardl import Deadlock, Exchange, Flush, Recv, Send, loopback
+from spardl import Allreduce, Deadlock, Exchange, Flush, Recv, Send, loopback
 from spardl.runtime.loopback import Loopback
 
 
@@ -18,6 +18,21 @@ def test_exchange_send_and_recv():
     run = Loopback([shift(rank) for rank in range(3)])
     assert run.run() == [2, 0, 1]
     assert [(t.rounds, t.messages_sent, t.bytes_sent, t.bytes_received) for t in run.traffic] == [(2, 2, 16, 16)] * 3
+
+
+def test_allreduce_waits_for_all():
+    def adds(rank):
+        out = np.empty(2)
+        yield Allreduce(np.array([rank, 1.0]), out)
+        return out.tolist()
+
+    def leaves():
+        return
+        yield
+
+    assert loopback([adds(rank) for rank in range(3)]) == [[3.0, 3.0]] * 3
+    with pytest.raises(Deadlock, match="rank 0 waits for all in round 0"):
+        loopback([adds(0), leaves()])
 
 
 def test_deadlock_names_who_waits_for_whom():

@@ -5,7 +5,7 @@ from checks import assert_law, done, gradient, integer_gradient, same_everywhere
 
 import spardl
 from spardl.allreduce import ALGORITHMS
-from spardl.runtime.mpi import wait_all
+from spardl.runtime.mpi import Task, wait_all
 
 N, K, STEPS = 1500, 60, 5
 P, me = world.size, world.rank
@@ -59,9 +59,36 @@ def many_in_flight():
         np.testing.assert_array_equal(task.wait().values, sum(integer_gradient(rank, i, N, 1.0) for rank in range(P)))
 
 
+def sum_that_some_never_begin():
+    """The others hear why. As it cannot be called off, every later call on the object fails, on all ranks alike."""
+    allreduce = spardl.SparseAllreduce(world, N, k=0, algorithm="dense_mpi", timeout=30)
+    buffers = np.ones(N), np.empty(N)
+
+    def all_but_the_last():
+        if me == P - 1:
+            raise ValueError("not me")
+        yield spardl.Allreduce(*buffers)
+
+    try:
+        Task(allreduce._channel, all_but_the_last(), 30).wait()
+        raise AssertionError("nobody told")
+    except ValueError as error:
+        assert "not me" in str(error)
+    world.Barrier()
+    try:
+        allreduce.reduce(np.ones(N))
+        raise AssertionError("two sums may have met")
+    except RuntimeError as error:
+        assert "build the SparseAllreduce anew" in str(error)
+    world.Barrier()
+    if me == P - 1:
+        allreduce._channel.sum(*buffers).Wait()  # so that MPI can be finalised
+
+
 for name in ALGORITHMS:
     built = five_reduces(name)
     wrong_shape_on_one_rank(built)
     nan_on_one_rank(built)
 many_in_flight()
+sum_that_some_never_begin()
 done()
