@@ -11,7 +11,7 @@ from spardl.kernels.api import Values
 def dense_mpi(ranks: int, rank: int, grad: Values, out: Values) -> Collective[None]:
     """``out`` = the sum of all ranks' ``grad``, which is left alone.
 
-    In what order it is added, and whether all ranks get the same bits, is up to the library; those in use see to it.
+    The order of addition is the library's, and so is the promise that all ranks get the same bits: MPI recommends it.
     """
     # What the library has begun cannot be called off, and a rank that fails before it begins would leave the others in
     # it. So first all tell all that they are ready (their gradients were found good), ⌈log₂P⌉ rounds of a few bytes.

@@ -57,7 +57,7 @@ class Channel:
         self._status = MPI.Status()  # one for all probes: polling is what a waiting rank does most
         self._early: defaultdict[int, deque[Bytes]] = defaultdict(deque)  # of later calls, by source
         self._sums: MPI.Intracomm | None = None  # for the library's collectives, which must not overtake each other
-        self._spoilt = False
+        self._unfinished = MPI.REQUEST_NULL  # a sum of a call that was given up
         self._outbox: list[tuple[MPI.Request, Any]] = []  # sends under way that nobody waits for, with their buffers
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -159,14 +159,14 @@ class Channel:
             raise RuntimeError("Allreduce: only SparseAllreduce(algorithm='dense_mpi') prepares for it")
         return self._sums.Iallreduce(values, out)
 
-    def spoil(self, request: MPI.Request, buffers: Any) -> None:
-        """A sum has begun here that is not over, perhaps because it never began elsewhere. It cannot be called off."""
+    def abandon_sum(self, request: MPI.Request, buffers: Any) -> None:
+        """Leaves a sum to complete, which it does if all ranks have begun it; it cannot be called off."""
         self._outbox.append((request, buffers))
-        self._spoilt = True
+        self._unfinished = request
 
     def require_sound(self) -> None:
-        """Raises if a sum of an earlier call may still meet one of this call."""
-        if self._spoilt:
+        """Raises if a sum of an earlier call is not over: this call's would be taken for it by the other ranks."""
+        if not self._unfinished.Test():
             raise RuntimeError(
                 f"rank {self.group.me} is still in an Allreduce of the MPI library that an earlier call gave up; "
                 "build the SparseAllreduce anew"

@@ -80,7 +80,8 @@ class Task(Generic[Result]):
         if self.done:
             return False
         try:
-            self._channel.require_sound()
+            if self._effect is None:
+                self._channel.require_sound()
             moved = False
             while not self.done and self._move():
                 moved = True
@@ -223,7 +224,7 @@ class Task(Generic[Result]):
         for outgoing in self._outgoing:
             self._channel.abandon(outgoing.request, outgoing.message)
         if self._summing is not None:
-            self._channel.spoil(self._summing, self._effect)
+            self._channel.abandon_sum(self._summing, self._effect)
         if self._incoming is not None:
             self._channel.abandon(self._incoming.request, self._incoming.buffer)
         self._channel.end(failed=True)
