@@ -11,7 +11,7 @@ from spardl.effects import Collective
 from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.mpi import Task, default_timeout
 from spardl.runtime.traffic import Traffic
-from spardl.selection import require_finite_gradient as require_finite_gradient
+from spardl.selection import require_finite_gradient
 
 
 class DenseAllreduce:

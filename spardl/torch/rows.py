@@ -12,11 +12,11 @@ import torch
 
 from spardl.agreement import open_channel
 from spardl.collectives.bruck import bruck
-from spardl.dense import require_finite_gradient
 from spardl.effects import Bytes, Collective
 from spardl.kernels.api import Values
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task
+from spardl.selection import require_finite_gradient
 from spardl.torch.layout import ROWS
 
 Rows = tuple[npt.NDArray[np.int64], npt.NDArray[Any]]  # which, and their values, one row each

@@ -1,0 +1,1 @@
+"""α–β–γ: what a collective costs, measured and modelled."""
