@@ -3,6 +3,7 @@
 import click
 
 from spardl import __version__
+from spardl.cli.cost import cost
 from spardl.cli.train import train
 
 
@@ -12,4 +13,5 @@ def main() -> None:
     """Sparse synchronisation for data-parallel training over MPI. Launch it with mpirun or srun."""
 
 
+main.add_command(cost)
 main.add_command(train)
