@@ -97,6 +97,12 @@ class FlatBucket:
         if unscale != 1:
             view.mul_(unscale)
 
+    def give_back(self, position: int, factor: float) -> None:
+        """The step has failed: a gradient that lies in its place has been multiplied by ``factor``, which is undone."""
+        slot = self.slots[position]
+        if factor != 1 and points_to(slot.parameter.grad, slot.view):
+            slot.view.div_(factor)
+
     def squared_norm(self) -> float:
         return float(torch.linalg.vector_norm(self._flat, dtype=torch.float64)) ** 2
 

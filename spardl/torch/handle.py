@@ -70,6 +70,7 @@ class Handle:
         self._paused = 0
         self._synchronized = False
         self._unscale: float | None = None  # this cycle's factor from scaled to true gradients
+        self._clipped = 1.0  # this cycle's factor of local clipping
         self._watch = GradientWatch(self._parameters)
         self._cycle_began = 0.0
         self._step = 0  # of the whole training, checkpoints included
@@ -276,8 +277,9 @@ class Handle:
         if isinstance(self._sync, SparDL) and self._sync.local_clip is not None:
             norm = float(np.sqrt(sum(bucket.squared_norm() for bucket in self._buckets)))
             if norm > self._sync.local_clip:
+                self._clipped = self._sync.local_clip / norm
                 for bucket in self._buckets:
-                    bucket.scale(self._sync.local_clip / norm)
+                    bucket.scale(self._clipped)
         for bucket in self._buckets:
             if bucket.task is None:
                 bucket.start()
@@ -319,14 +321,14 @@ class Handle:
                 bucket.fail(error)
             elif bucket.task.error is None:
                 bucket.undo()
-        self._end_cycle()
+        self._give_back()
 
     def _take_back(self, failed: Bucket, error: BaseException) -> None:
         """A bucket failed, on all ranks: so the step has not happened."""
         for bucket in self._buckets:
             if bucket.task is not None and bucket.task.error is None:
                 bucket.undo()
-        self._end_cycle()
+        self._give_back()
         if not isinstance(error, NonFiniteGradient):
             raise error
         if self._amp.skips:
@@ -341,9 +343,18 @@ class Handle:
             index=error.index,
         ) from error
 
+    def _give_back(self) -> None:
+        """Ends a cycle that failed; this rank's gradients are what they were."""
+        factor = (self._unscale or 1.0) * self._clipped
+        for name, (bucket, position) in self._places.items():
+            if self._watch.was_sent(name):
+                bucket.give_back(position, factor)
+        self._end_cycle()
+
     def _end_cycle(self) -> None:
         self._watch.forget_sent()
         self._unscale = None
+        self._clipped = 1.0
         for bucket in self._buckets:
             bucket.task = None
 

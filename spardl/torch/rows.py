@@ -72,6 +72,9 @@ class RowBucket:
         values = values.astype(self._dtype) * self._dtype.type(unscale)
         self._mine = (grad.indices()[0].cpu().numpy().copy(), values)
 
+    def give_back(self, _position: int, _factor: float) -> None:
+        """The parameter has kept its gradient."""
+
     def squared_norm(self) -> float:
         return float(np.sum(np.square(self._mine[1], dtype=np.float64)))
 

@@ -483,6 +483,31 @@ def test_grad_scaler_skips_and_nothing_is_lost(unscale_first, fused):
     assert {"step", "unscale_"}.isdisjoint(vars(scaler))
 
 
+def test_gradients_of_a_failed_step_are_given_back():
+    """In place, where they lie in the bucket: unscaled and clipped meanwhile, they are what they were."""
+    model = nn.Linear(4, 1, bias=False)
+    optimizer = sgd(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    handle = distribute(optimizer, model, spt.SparDL(density=0.5, local_clip=2.0**-4), scaler=scaler)
+    scaler.scale(model(torch.ones(1, 4)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad(set_to_none=False)
+    scaler.scale(model(torch.ones(1, 4)).sum()).backward()
+    assert model.weight.grad.tolist() == [[8.0] * 4]
+    optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
+    with pytest.raises(RuntimeError, match="has 2 parameters, but had 1"):
+        handle.synchronize()
+    optimizer.param_groups.pop()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(handle._buckets[0].reducer, "start", lambda grad: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            handle.synchronize()
+    assert model.weight.grad.tolist() == [[8.0] * 4]
+    handle.synchronize()
+    assert handle.stats.steps == 2
+
+
 def test_disabled_scaler_raises_like_none():
     model = small_model()
     optimizer = sgd(model)
