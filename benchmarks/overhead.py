@@ -57,7 +57,7 @@ def wrong() -> int:
 def main() -> int:
     flags = report.parser(__doc__)
     flags.add_argument("--batch", type=int, default=32, help="images per step (default: %(default)s)")
-    flags.set_defaults(warmup=2, repeats=10)
+    flags.set_defaults(warmup=2, repeats=20)
     args = flags.parse_args()
     torch.set_num_threads(1)
     plain, wrapped = Trainer(args.batch, None), Trainer(args.batch, args.density)

@@ -15,7 +15,7 @@ class _Pace(NamedTuple):
 
 _ROOMY = _Pace(10, 20, 20e-6, 500e-6)
 # Where ranks share cores, whoever waits gets out of the way of those who compute: a poll with cold caches takes 50 µs.
-_CROWDED = _Pace(1, 2, 200e-6, 2e-3)
+_CROWDED = _Pace(1, 2, 20e-6, 2e-3)
 
 
 @cache
