@@ -328,7 +328,7 @@ def test_convergence_compares_policies(tmp_path):
 
 @pytest.mark.launches
 def test_the_minimal_script_learns():
-    output = run(4, "examples/digits.py")
+    output = run(2, "examples/digits.py")
     accuracy = float(output.split("test accuracy ")[1].split("%")[0])
     assert accuracy > 90, output  # the last fifth of the images was written by other people than the rest
     assert float(output.split(" sent, ")[1].split(" ×")[0]) > 20
