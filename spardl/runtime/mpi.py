@@ -241,17 +241,16 @@ def _flushed(generator: Collective[Result]) -> Collective[Result]:
 
 
 def wait_all(tasks: Sequence[Task[Any]]) -> list[Any]:
-    """Drives several collectives at once to their ends; the first error is raised when all have ended."""
+    """Drives several collectives at once to their ends. Raises when all have ended, the error of the first in order:
+    so all ranks raise the same one.
+    """
     pause = Backoff()
-    first_error: BaseException | None = None
     while not all(task.done for task in tasks):
         moved = False
         for task in tasks:
             try:
                 moved |= task.advance()
-            except Exception as error:
-                first_error, moved = first_error or error, True
+            except Exception:  # kept by the task
+                moved = True
         pause.reset() if moved else pause()
-    if first_error is not None:
-        raise first_error
     return [task.wait() for task in tasks]

@@ -142,9 +142,11 @@ class DdpHook:
     def _finish(self, scale: float) -> None:
         buckets = [bucket for bucket in self._buckets.values() if bucket.task is not None]
         tasks = [bucket.task for bucket in buckets if bucket.task is not None]
-        with contextlib.suppress(Exception):
+        failed: Exception | None = None
+        try:
             wait_all(tasks)
-        failed = next((task.error for task in tasks if task.error is not None), None)
+        except Exception as error:
+            failed = error
         for bucket, task in zip(buckets, tasks, strict=True):
             bucket.task = None
             if failed is None:
