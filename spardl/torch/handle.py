@@ -183,8 +183,7 @@ class Handle:
             problem = error
         self._raise_together(problem, "load_state_dict")
         self._step = mine["steps"]
-        if mine["buckets"]:
-            self._load_buckets(mine["buckets"], same_ranks=mine["ranks"] == self._group.size)
+        self._load_buckets(mine["buckets"], same_ranks=mine["ranks"] == self._group.size)
         self._watch.forget_written()
         self._synchronized = False
 

@@ -263,12 +263,21 @@ def test_what_is_owed_to_a_frozen_parameter_does_not_move_it():
     assert torch.equal(model.bias, before)
 
 
-def test_uneven_backward_order_decides_on_buckets():
-    model = small_model()
+def test_buckets_follow_backward_and_not_registration():
+    class Backwards(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last, self.first = nn.Linear(16, 4), nn.Linear(8, 16)
+
+        def forward(self, inputs):
+            return self.last(self.first(inputs))
+
+    model = Backwards()
     optimizer = sgd(model)
     handle = distribute(optimizer, model, bucket_mb=0.0004)
     train(model, optimizer, 1)
-    assert handle.state_dict()["buckets"][0]["names"][0].startswith("2.")
+    names = [name for bucket in handle.state_dict()["buckets"] for name in bucket["names"]]
+    assert [name.split(".")[0] for name in names] == ["last", "last", "first", "first"]
 
 
 # -- sparse and half-precision gradients -------------------------------------------------------------------------------
@@ -587,10 +596,15 @@ def test_restored_with_other_settings_nothing_is_lost(change):
 def test_state_taken_before_the_first_step_and_states_that_do_not_fit():
     model = small_model()
     handle = distribute(sgd(model), model)
-    state = handle.state_dict()
-    handle.load_state_dict(state)
+    before = handle.state_dict()
+    handle.load_state_dict(before)
     train(model, handle._optimizer)
     state = handle.state_dict()
+    assert handle.stats.residual_norm > 0
+    handle.load_state_dict(before)
+    assert handle.stats.residual_norm == 0
+    handle.load_state_dict(state)
+    assert handle.stats.residual_norm > 0
     with pytest.raises(ValueError, match="expected a state of format 1, got None"):
         handle.load_state_dict({})
     with pytest.raises(ValueError, match="this is the state of rank 3 of 4, and this process is rank 0 of 1"):
