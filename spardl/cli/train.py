@@ -1,7 +1,7 @@
 """``spardl train``: the digits job, with one way of synchronising or several to compare."""
 
 import json
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -98,8 +98,6 @@ def _progress(talks: bool, epochs: int) -> Any:
     """A context that yields ``advance(name, epoch, loss)``; only rank 0 shows anything."""
     if not talks:
         return nullcontext(lambda *_: None)
-    from contextlib import contextmanager
-
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     @contextmanager
