@@ -30,7 +30,6 @@ def measure(
     sizes: Sequence[int] = SIZES,
     *,
     timeout: float | None = None,
-    hosts: bool = True,
     progress: Report = lambda what, done, total: None,
 ) -> Profile:
     """All ranks call this together and get the same profile."""
@@ -42,7 +41,7 @@ def measure(
         points += [("ping", size, t) for t in _timed(group, size, _ping(0, group.size - 1), seconds)]
         progress("messages", number + 1, len(sizes))
     lines = {kind: _line(kind, points) for kind in ("exchange", "ping")}
-    pairs = _between_hosts(group, sizes, seconds) if hosts else {}
+    pairs = _between_hosts(group, sizes, seconds)
     gamma = _median_of_ranks(group, kernel_costs(kernels.load()), seconds)
     progress("kernels", 1, 1)
     return Profile(group.size, lines["exchange"], lines["ping"], pairs, gamma, points)

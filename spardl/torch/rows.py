@@ -34,7 +34,7 @@ class RowBucket:
     ) -> None:
         self.name, self.parameter = name, parameter
         self.size = parameter.numel()
-        self._dtype = np.dtype(str(dtype).removeprefix("torch."))
+        self._torch_dtype, self._dtype = dtype, np.dtype(str(dtype).removeprefix("torch."))
         self._group, self._timeout = group, timeout
         config = {"name": name, "shape": list(parameter.shape), "dtype": self._dtype.name}
         self._channel = open_channel(group, lambda: config, timeout, "a bucket of sparse rows")
@@ -66,10 +66,7 @@ class RowBucket:
                 f"{grad.layout}; use handle.remove() and distribute() again after such a change"
             )
         grad = grad.coalesce()
-        values = grad.values().detach().cpu().numpy() if grad.dtype in (torch.float32, torch.float64) else None
-        if values is None:
-            values = grad.values().detach().cpu().float().numpy()
-        values = values.astype(self._dtype) * self._dtype.type(unscale)
+        values = grad.values().detach().to("cpu", self._torch_dtype).numpy() * self._dtype.type(unscale)
         self._mine = (grad.indices()[0].cpu().numpy().copy(), values)
 
     def give_back(self, _position: int, _factor: float) -> None:
