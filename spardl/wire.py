@@ -76,7 +76,7 @@ class Codec:
         """One frame, sparse or dense, whichever is shorter. A dense block comes back with all its elements."""
         sparse = self.encode(indices, values, base, length)
         width = values.itemsize if self.values == "same" else 2
-        if len(sparse) <= _HEADER.size + _pad(length * width):
+        if len(sparse) <= dense_frame_bytes(length, width):
             return sparse
         dense = memory.zeros(length, values.dtype)
         dense[indices - indices.dtype.type(base)] = values
@@ -126,6 +126,20 @@ def _packed_bytes(span: int, count: int, bits: int) -> int:
     return 8 * (-(-count * bits // 64) + -(-(count + (span >> bits)) // 64))
 
 
+def frame_bytes(count: int, length: int, itemsize: int, indices: str = "auto") -> int:
+    """How long the frame of ``count`` entries spread over ``length`` elements is; packed ones to about 1 %."""
+    raw = _pad(count * index_dtype(length).itemsize)
+    span = -(-length * count // (count + 1))  # up to the last index, at random
+    packed = _packed_bytes(span, count, rice_bits(span, count))
+    chosen = {"raw": raw, "packed": packed, "auto": packed if packed < count * 4 else raw}[indices]
+    return _HEADER.size + chosen + _pad(count * itemsize)
+
+
+def dense_frame_bytes(length: int, itemsize: int) -> int:
+    """How long the frame of all of a block's elements is."""
+    return _HEADER.size + _pad(length * itemsize)
+
+
 class _Reader:
     """Takes arrays off a frame without copying; every part is padded to 8 bytes."""
 
@@ -147,9 +161,14 @@ def join(frames: Sequence[Bytes]) -> list[Bytes]:
     return [lengths.view(np.uint8), *frames]
 
 
+def table_bytes(frames: int) -> int:
+    """How much a message adds to its frames."""
+    return 8 * (1 + frames)
+
+
 def split(message: Bytes, expected: int) -> list[Bytes]:
     """The frames of a message, as views; there must be ``expected`` of them."""
-    table = 8 * (1 + expected)
+    table = table_bytes(expected)
     count, *lengths = message[:table].view(np.int64).tolist() if len(message) >= table else [-1]
     ends = list(accumulate(lengths, initial=table))
     if count != expected or ends[-1] != len(message):
