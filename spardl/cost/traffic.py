@@ -180,7 +180,7 @@ def _dense(phases_of: Callable[[int, int], schedule.Phases]) -> "Walker":
 
 
 def _dense_mpi(s: Setting, rank: int) -> list[Transfer]:
-    """The library's own is counted as the best one for long vectors, in one round, after all have said they are there."""
+    """The library's own counts as the best one for long vectors, in one round, after all have said they are there."""
     if s.ranks == 1:
         return []
     ready = _walk(schedule.bruck(s.ranks, rank), lambda owner: Few(len("float32")))

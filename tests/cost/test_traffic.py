@@ -29,7 +29,7 @@ def reducers(algorithm, setting):
 
 
 def gradients(setting, rng):
-    """Equally many large entries in every region: at the same places on all ranks, or at different ones; or anywhere."""
+    """Equally many entries in every region: at the same places on all ranks, or at different ones; or anywhere."""
     if setting.gradients == RANDOM:
         return list(rng.standard_normal((setting.ranks, setting.size)).astype(np.float32))
     grads = np.zeros((setting.ranks, setting.size), np.float32)
@@ -103,8 +103,7 @@ def test_random_gradients_cost_about_as_much_as_expected(algorithm, ranks):
     for setting in settings(algorithm, ranks):
         everyone = counted(algorithm, setting, reduces=4)
         for rank, traffic in enumerate(everyone):
-            rounds, messages, sent, received = expected(algorithm, setting, rank)
-            assert (rounds, messages) == (traffic.rounds, traffic.messages_sent)
+            assert expected(algorithm, setting, rank)[:2] == (traffic.rounds, traffic.messages_sent)
         sums = [
             sum(expected(algorithm, setting, rank)[2] for rank in range(ranks)),
             sum(t.bytes_sent for t in everyone),
