@@ -1,7 +1,9 @@
 """``spardl cost``: what messages and kernels cost on this cluster."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +19,7 @@ def cost() -> None:
 @cost.command()
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), default="profile.json", show_default=True)
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw points and fit to this file.")
-@click.option("--short", is_flag=True, help="Four sizes up to 4 MB instead of nine up to 64 MB.")
+@click.option("--short", is_flag=True, help="Four sizes up to 4 MB instead of nine up to 64 MB, and no pairs of hosts.")
 def measure(output: Path, plot: Path | None, short: bool) -> None:
     """Time messages of many sizes and the kernels, fit the lines, and write a profile.
 
@@ -35,7 +37,7 @@ def measure(output: Path, plot: Path | None, short: bool) -> None:
         if talks:
             click.echo(f"{what}: {done} of {total}", err=True)
 
-    profile = run(MPI.COMM_WORLD, SHORT_SIZES if short else SIZES, progress=progress)
+    profile = run(MPI.COMM_WORLD, SHORT_SIZES if short else SIZES, pairs=not short, progress=progress)
     if talks:
         profile.save(output)
         _print(profile)
@@ -44,19 +46,125 @@ def measure(output: Path, plot: Path | None, short: bool) -> None:
             _draw(profile, plot)
 
 
+@cost.command()
+@click.option("--profile", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
+@click.option("--size", type=click.IntRange(min=0), required=True, help="Elements of the gradient.")
+@click.option("--density", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of them to keep.")
+@click.option("--ranks", type=click.IntRange(min=1), help="Number of ranks [default: the profile's].")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of a table.")
+def predict(profile: Path, size: int, density: float, ranks: int | None, as_json: bool) -> None:
+    """Rank all algorithms and team counts by their predicted time, fastest first.
+
+    \b
+    spardl cost predict --profile cluster.json --size 14728266 --density 0.01 --ranks 8
+    """
+    from spardl.cost.plan import rank_all
+    from spardl.cost.profile import Profile
+
+    try:
+        measured = Profile.load(profile)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    ranks = measured.ranks if ranks is None else ranks
+    ranking = rank_all(measured, ranks=ranks, size=size, k=round(density * size))
+    if as_json:
+        click.echo(json.dumps([asdict(prediction) for prediction in ranking], indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    if ranks != measured.ranks:
+        click.echo(f"The profile is of {measured.ranks} ranks; α and β of {ranks} are taken to be the same.", err=True)
+    title = f"{ranks} ranks, n = {size:,}, {100 * density:g} %"
+    table = Table("algorithm", "teams", "time", "× fastest", "messages", "kernels", "rounds", "bytes sent", title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for p in ranking:
+        times = [f"{1e3 * seconds:,.2f} ms" for seconds in (p.seconds, p.message_seconds, p.kernel_seconds)]
+        slower = f"{p.seconds / (ranking[0].seconds or 1):.2f}"
+        table.add_row(p.algorithm, str(p.teams), times[0], slower, *times[1:], str(p.rounds), f"{p.bytes_sent:,}")
+    Console().print(table)
+
+
+@cost.command("table")
+@click.option("--ranks", type=click.IntRange(min=1), help="Also the numbers for so many ranks, any number.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of a table.")
+def show_table(ranks: int | None, as_json: bool) -> None:
+    """Rounds and volumes as in Table 1 of the SparDL paper, found by walking the schedules.
+
+    P ranks in d teams keep k of n gradients; a volume is what the busiest rank sends or receives, and an entry (index
+    and value) counts as two. Formulas are for powers of two.
+    """
+    from spardl.cost.table import TABLE_1, bandwidth, latency
+
+    rows: list[dict[str, Any]] = []
+    for published in TABLE_1:
+        formulas = {"latency": latency(published), "bandwidth": bandwidth(published)}
+        told = {"paper_latency": published.latency, "paper_bandwidth": published.bandwidth, "remark": published.remark}
+        rows.append({"algorithm": published.name, **formulas, **told})
+    numbers = [] if ranks is None else _numbers(ranks)
+    if as_json:
+        click.echo(json.dumps({"formulas": rows, "numbers": numbers}, indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(
+        "algorithm", "rounds (α)", "in the paper", "volume (β)", "in the paper", "remark", title="powers of two"
+    )
+    for row in rows:
+        table.add_row(
+            *(row[key] for key in ("algorithm", "latency", "paper_latency", "bandwidth", "paper_bandwidth", "remark"))
+        )
+    console.print(table)
+    if numbers:
+        exact = Table("algorithm", "teams", "rounds", "volume, least", "most", title=f"{ranks} ranks")
+        for number in numbers:
+            exact.add_row(*map(str, number.values()))
+        console.print(exact)
+
+
+def _numbers(ranks: int) -> list[dict[str, Any]]:
+    """Rows for one P, which may be any."""
+    from spardl.cost.table import TABLE_1, Cost, cost
+    from spardl.cost.traffic import LEAST, MOST
+    from spardl.schedule import is_power_of_two, team_counts
+
+    def text(c: Cost) -> str:
+        return " + ".join(f"{float(of):.4g} {unit}" for of, unit in ((c.of_k, "k"), (c.of_n, "n")) if of) or "0"
+
+    rows: list[dict[str, Any]] = []
+    for published in TABLE_1:
+        teams = [1] if published.sag is None else team_counts(ranks)[1:]
+        for d in teams:
+            if published.sag == "r" and not is_power_of_two(d):
+                continue
+            least, most = (cost(published, ranks, d, end) for end in (LEAST, MOST))
+            rounds = f"{least.rounds}" if least.rounds == most.rounds else f"{least.rounds} … {most.rounds}"
+            volumes = {"least": text(least), "most": text(most)}
+            rows.append({"algorithm": published.name, "teams": d, "rounds": rounds, **volumes})
+    return rows
+
+
 def _print(profile: "Profile") -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table("messages", "α", "β", "bandwidth", title=f"{profile.ranks} ranks")
-    lines = {"all ranks at once": profile.exchange, "two ranks alone": profile.ping, **profile.pairs}
+    lines = {
+        "all ranks at once": profile.exchange,
+        "two ranks alone": profile.ping,
+        "the library's all-reduce": profile.allreduce,
+        **profile.pairs,
+    }
     for name, line in lines.items():
         table.add_row(name, *_cells(line))
     console = Console()
     console.print(table)
-    kernels = Table("kernel", "γ per element or entry")
+    kernels = Table("kernel", "γ per element or entry; of a call, of a frame")
     for name, seconds in profile.gamma.items():
-        kernels.add_row(name, f"{1e9 * seconds:.2f} ns")
+        kernels.add_row(name, f"{1e9 * seconds:,.2f} ns")
     console.print(kernels)
 
 
@@ -75,7 +183,7 @@ def _draw(profile: "Profile", path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axis = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
-    for kind, line in (("exchange", profile.exchange), ("ping", profile.ping)):
+    for kind, line in (("exchange", profile.exchange), ("ping", profile.ping), ("allreduce", profile.allreduce)):
         points = [(size, seconds) for what, size, seconds in profile.points if what == kind]
         sizes = sorted({size for size, _ in points})
         (drawn,) = axis.plot(

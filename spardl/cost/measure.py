@@ -7,20 +7,23 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from mpi4py import MPI
 
 from spardl import kernels
-from spardl.agreement import gather_json
+from spardl.agreement import gather_json, open_channel
 from spardl.cost.fit import fit_line
+from spardl.cost.kernels import kernel_costs
 from spardl.cost.profile import Line, Profile
-from spardl.effects import Bytes, Collective, Exchange, Recv, Send
-from spardl.kernels.api import Kernels
+from spardl.effects import Allreduce, Bytes, Collective, Exchange, Recv, Send
+from spardl.runtime.channel import Channel
 from spardl.runtime.group import CommLike, Group, resolve
-from spardl.runtime.mpi import Task, default_timeout, shared_channel
+from spardl.runtime.mpi import Task, default_timeout
 
 SIZES = (*(8 * 8**i for i in range(8)), 64 * 2**20)  # 8 B to 16 MB in factors of 8, and 64 MB
 SHORT_SIZES = (64, 4096, 2**18, 2**22)  # enough for a plan, in well under a second on most networks
 _SECONDS_EACH = 0.05  # about how long to repeat a size
 _REPEATS = 5
+_PATIENCE = 2.0  # seconds for all repeats of a size, but two there will be
 
 Report = Callable[[str, int, int], object]  # what, done, of
 
@@ -29,22 +32,30 @@ def measure(
     comm: CommLike,
     sizes: Sequence[int] = SIZES,
     *,
+    pairs: bool = True,
     timeout: float | None = None,
     progress: Report = lambda what, done, total: None,
 ) -> Profile:
-    """All ranks call this together and get the same profile."""
+    """All ranks call this together and get the same profile. ``pairs``: also between every two hosts."""
     seconds = default_timeout() if timeout is None else timeout
     group = resolve(comm, seconds)
+    stopwatch = Stopwatch(group, seconds)
+    patterns = {"exchange": _all_at_once, "ping": _ping(0, group.size - 1)}
+    if not isinstance(comm, tuple):  # the library's own needs a whole communicator
+        patterns["allreduce"] = _library_sum
+        stopwatch.channel.prepare_sums(seconds)
     points: list[tuple[str, int, float]] = []
     for number, size in enumerate(sizes):
-        points += [("exchange", size, t) for t in _timed(group, size, _all_at_once, seconds)]
-        points += [("ping", size, t) for t in _timed(group, size, _ping(0, group.size - 1), seconds)]
+        for kind, pattern in patterns.items():
+            points += [(kind, size, t) for t in stopwatch.time(size, pattern, 2 if kind == "ping" else 1)]
         progress("messages", number + 1, len(sizes))
-    lines = {kind: _line(kind, points) for kind in ("exchange", "ping")}
-    pairs = _between_hosts(group, sizes, seconds)
+    lines = {kind: _line(kind, points) for kind in patterns}
+    between = _between_hosts(stopwatch, sizes) if pairs else {}
+    gather_json(group, None, seconds, "measuring")  # kernels are timed with all ranks at work, as in a reduce
     gamma = _median_of_ranks(group, kernel_costs(kernels.load()), seconds)
     progress("kernels", 1, 1)
-    return Profile(group.size, lines["exchange"], lines["ping"], pairs, gamma, points)
+    sums = lines.get("allreduce", lines["exchange"])
+    return Profile(group.size, lines["exchange"], lines["ping"], sums, between, gamma, points)
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
@@ -74,23 +85,41 @@ def _ping(first: int, second: int) -> Pattern:
     return pattern
 
 
-def _timed(group: Group, size: int, pattern: Pattern, timeout: float) -> list[float]:
-    """Seconds per message, of several repeats; each is the slowest rank's."""
-    if group.size == 1:
-        return [0.0] * _REPEATS
-    payload = np.zeros(size, np.uint8)
-    both_ways = 1 if pattern is _all_at_once else 2
+def _library_sum(group: Group, payload: Bytes, count: int) -> Collective[None]:
+    values = payload.view(np.float32)
+    out = np.empty_like(values)
+    for _ in range(count):
+        yield Allreduce(values, out)
 
-    def run(count: int) -> float:
-        gather_json(group, None, timeout, "measuring")  # so that all begin together
+
+class Stopwatch:
+    """Times patterns of messages on all ranks together."""
+
+    def __init__(self, group: Group, timeout: float) -> None:
+        self.group, self._timeout = group, timeout
+        self.channel: Channel = open_channel(group, dict, timeout, "measuring")
+
+    def time(self, size: int, pattern: Pattern, messages: int = 1) -> list[float]:
+        """Seconds per message, of several repeats; each is the slowest rank's. ``messages``: in turn, per count."""
+        if self.group.size == 1:
+            return [0.0] * _REPEATS
+        payload = np.zeros(size, np.uint8)
+        self._run(pattern, payload, 1)
+        once = self._run(pattern, payload, 1)
+        count = int(np.clip(_SECONDS_EACH / max(once, 1e-7), 1, 100))
+        repeats = int(np.clip(_PATIENCE / max(once * count, 1e-7), 2, _REPEATS))
+        return [self._run(pattern, payload, count) / messages for _ in range(repeats)]
+
+    def hosts(self) -> list[str]:
+        """By rank."""
+        return gather_json(self.group, MPI.Get_processor_name(), self._timeout, "measuring")
+
+    def _run(self, pattern: Pattern, payload: Bytes, count: int) -> float:
+        gather_json(self.group, None, self._timeout, "measuring")  # so that all begin together
         started = time.perf_counter()
-        Task(shared_channel(group), pattern(group, payload, count), timeout, "measuring").wait()
+        Task(self.channel, pattern(self.group, payload, count), self._timeout, "measuring").wait()
         elapsed = time.perf_counter() - started
-        return float(max(gather_json(group, elapsed, timeout, "measuring"))) / (count * both_ways)
-
-    run(1)
-    count = int(np.clip(_SECONDS_EACH / max(run(1), 1e-7), 1, 100))
-    return [run(count) for _ in range(_REPEATS)]
+        return float(max(gather_json(self.group, elapsed, self._timeout, "measuring"))) / count
 
 
 def _line(kind: str, points: Sequence[tuple[str, int, float]]) -> Line:
@@ -100,63 +129,18 @@ def _line(kind: str, points: Sequence[tuple[str, int, float]]) -> Line:
     return fit_line(*zip(*chosen, strict=True))
 
 
-def _between_hosts(group: Group, sizes: Sequence[int], timeout: float) -> dict[str, Line]:
+def _between_hosts(stopwatch: Stopwatch, sizes: Sequence[int]) -> dict[str, Line]:
     """A line for each pair of hosts, between their first ranks; empty if there is one host only."""
-    names: list[str] = gather_json(group, _host(), timeout, "measuring")
+    names = stopwatch.hosts()
     first = {name: rank for rank, name in reversed(list(enumerate(names)))}
     hosts = sorted(first, key=lambda name: first[name])
     pairs = [(a, b) for i, a in enumerate(hosts) for b in hosts[i + 1 :]]
     lines = {}
     for a, b in pairs:
         talk = _ping(first[a], first[b])
-        measured = [("ping", size, t) for size in sizes for t in _timed(group, size, talk, timeout)]
+        measured = [("ping", size, t) for size in sizes for t in stopwatch.time(size, talk, 2)]
         lines[f"{a}–{b}"] = _line("ping", measured)
     return lines
-
-
-def _host() -> str:
-    from mpi4py import MPI
-
-    return MPI.Get_processor_name()
-
-
-# -- kernels -----------------------------------------------------------------------------------------------------------
-
-
-def kernel_costs(chosen: Kernels, size: int = 2**21, density: float = 0.01, repeats: int = 5) -> dict[str, float]:
-    """Seconds per element (accumulate) or per entry (the others), of the median repeat."""
-    rng = np.random.default_rng(0)
-    count = max(1, int(size * density))
-    grad, residual, acc = (rng.standard_normal(size, dtype=np.float32) for _ in range(3))
-    floor = np.quantile(np.abs(grad + residual), 1 - 1.1 * density).astype(np.float32)
-    bounds, starts = np.array([0, size]), np.array([0, 4 * count])
-    candidates = np.empty(4 * count, np.int32), np.empty(4 * count, np.float32)
-    a, b = (np.sort(rng.choice(size, count, replace=False)).astype(np.int32) for _ in range(2))
-    values = rng.standard_normal(count, dtype=np.float32)
-    bits = 6
-    low, high = chosen.pack(a, 0, bits)
-    empty = a[:0], values[:0]
-    floors = np.array([floor], np.float32)
-    jobs: dict[str, tuple[int, Callable[[], object]]] = {
-        "accumulate": (size, lambda: chosen.accumulate(grad, residual, acc, bounds, floors, starts, *candidates)),
-        "select": (count, lambda: chosen.select(a, values, *empty, count // 2, 0.0)),
-        "pack": (count, lambda: chosen.pack(a, 0, bits)),
-        "unpack": (count, lambda: chosen.unpack(low, high, count, 0, bits, np.dtype(np.int32))),
-        "overlay": (count, lambda: chosen.overlay(*empty, acc, b, values)),
-        "settle": (count, lambda: chosen.overwrite_where(acc, a, b, values)),
-        "add": (2 * count, lambda: chosen.add(a, values, b, values)),
-        "add_dense": (size, lambda: np.add(grad, residual, out=acc)),
-    }
-    costs = {}
-    for name, (elements, job) in jobs.items():
-        job()
-        taken = []
-        for _ in range(repeats):
-            started = time.perf_counter()
-            job()
-            taken.append(time.perf_counter() - started)
-        costs[name] = float(np.median(taken)) / elements
-    return costs
 
 
 def _median_of_ranks(group: Group, mine: dict[str, float], timeout: float) -> dict[str, float]:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """``exchange``: a round in which all ranks talk at once. ``ping``: a message when nobody else talks."""
+    """``exchange``: a round in which all ranks talk at once. ``ping``: a message when nobody else talks.
+    ``allreduce``: the library's own, by bytes of the vector."""
 
     ranks: int
     exchange: Line
     ping: Line
+    allreduce: Line
     pairs: dict[str, Line] = field(default_factory=dict)  # "host–host" → ping between them, where there are several
     gamma: dict[str, float] = field(default_factory=dict)  # kernel → seconds per element or entry
     points: list[tuple[str, int, float]] = field(default_factory=list)  # what was measured: kind, bytes, seconds
@@ -41,9 +43,9 @@ class Profile:
             told: dict[str, Any] = json.loads(path.read_text())
             if told.pop("format") != FORMAT:
                 raise ValueError(f"expected format {FORMAT}")
-            exchange, ping = (Line(**told.pop(name)) for name in ("exchange", "ping"))
+            exchange, ping, allreduce = (Line(**told.pop(name)) for name in ("exchange", "ping", "allreduce"))
             pairs = {pair: Line(**line) for pair, line in told.pop("pairs").items()}
             points = [(kind, size, seconds) for kind, size, seconds in told.pop("points")]
-            return cls(exchange=exchange, ping=ping, pairs=pairs, points=points, **told)
+            return cls(told.pop("ranks"), exchange, ping, allreduce, pairs=pairs, points=points, **told)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a profile written by `spardl cost measure`: {error}") from error

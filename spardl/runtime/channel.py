@@ -22,6 +22,7 @@ from spardl.kernels import memory
 from spardl.runtime.group import Group, duplicate
 
 _ENVELOPE = struct.Struct("<4sI8x")  # magic, number of the call; 16 bytes keep the payload aligned
+ENVELOPE_BYTES = _ENVELOPE.size
 _MAGIC = b"SPDL"
 _NOTICE = struct.Struct("<4sIB3x")
 _FAULT, _STALL = 1, 2

@@ -28,7 +28,13 @@ def test_measure(ranks, tmp_path):
 def test_profile_round_trip_and_what_is_none(tmp_path):
     path = Path(tmp_path / "p.json")
     profile = Profile(
-        2, Line(1e-5, 1e-9), Line(2e-5, 2e-9, 1e-6, 1e-10), {"a–b": Line(1, 2)}, {"add": 1e-9}, [("ping", 8, 1e-5)]
+        2,
+        Line(1e-5, 1e-9),
+        Line(2e-5, 2e-9, 1e-6, 1e-10),
+        Line(1e-4, 4e-9),
+        {"a–b": Line(1, 2)},
+        {"add": 1e-9},
+        [("ping", 8, 1e-5)],
     )
     profile.save(path)
     assert Profile.load(path) == profile

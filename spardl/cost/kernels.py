@@ -1,0 +1,75 @@
+"""γ: what the kernels cost, in seconds per element or entry, and what a call and a frame cost beyond that."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from spardl import schedule
+from spardl.collectives.spardl import SparDL
+from spardl.kernels.api import Kernels
+from spardl.runtime.loopback import loopback
+from spardl.selection import require_finite_gradient
+from spardl.wire import Codec
+
+_SECONDS_EACH = 0.03  # long enough for ranks that share a core to get in each other's way, as they will in a reduce
+_REPEATS = 3
+
+
+def kernel_costs(chosen: Kernels, size: int = 2**21, density: float = 0.01) -> dict[str, float]:
+    """By kernel. ``call`` is per reduce and ``frame`` per block: what is neither elements nor entries."""
+    rng = np.random.default_rng(0)
+    count = max(1, int(size * density))
+    grad, residual, acc = (rng.standard_normal(size, dtype=np.float32) for _ in range(3))
+    floor = np.quantile(np.abs(grad + residual), 1 - 1.1 * density).astype(np.float32)
+    bounds, starts = np.array([0, size]), np.array([0, 4 * count])
+    candidates = np.empty(4 * count, np.int32), np.empty(4 * count, np.float32)
+    a, b = (np.sort(rng.choice(size, count, replace=False)).astype(np.int32) for _ in range(2))
+    values = rng.standard_normal(count, dtype=np.float32)
+    bits = 6
+    low, high = chosen.pack(a, 0, bits)
+    empty = a[:0], values[:0]
+    floors = np.array([floor], np.float32)
+    jobs: dict[str, tuple[int, Callable[[], object]]] = {
+        "accumulate": (size, lambda: chosen.accumulate(grad, residual, acc, bounds, floors, starts, *candidates)),
+        "select": (count, lambda: chosen.select(a, values, *empty, count // 2, 0.0)),
+        "pack": (count, lambda: chosen.pack(a, 0, bits)),
+        "unpack": (count, lambda: chosen.unpack(low, high, count, 0, bits, np.dtype(np.int32))),
+        "overlay": (count, lambda: chosen.overlay(*empty, acc, b, values)),
+        "settle": (count, lambda: chosen.overwrite_where(acc, a, b, values)),
+        "add": (2 * count, lambda: chosen.add(a, values, b, values)),
+        "add_dense": (size, lambda: np.add(grad, residual, out=acc)),
+        "check": (size, lambda: require_finite_gradient(grad, 0)),
+    }
+    costs = {name: _seconds(job) / elements for name, (elements, job) in jobs.items()}
+    return costs | _overheads(chosen)
+
+
+def _overheads(chosen: Kernels) -> dict[str, float]:
+    """From tiny reduces, alone and among eight ranks in this process."""
+    alone, together = (_seconds(_tiny_reduce(chosen, ranks)) / ranks for ranks in (1, 8))
+    frames = 8 + 2 * 14  # of each of the eight ranks, as the model counts them: to select from, to write, to read
+    return {"call": alone, "frame": max(0.0, together - alone) / frames}
+
+
+def _tiny_reduce(chosen: Kernels, ranks: int) -> Callable[[], object]:
+    layout = schedule.Teams(ranks, 1)
+    grads = [np.ones(64, np.float32)] * ranks
+    reducers = [
+        SparDL(64, 8, rank=rank, layout=layout, dtype=np.float32, kernels=chosen, codec=Codec(chosen))
+        for rank in range(ranks)
+    ]
+    return lambda: loopback([reducer.reduce(grad) for reducer, grad in zip(reducers, grads, strict=True)])
+
+
+def _seconds(job: Callable[[], object]) -> float:
+    """Of one run: the median of several times as many as take a while."""
+    job()
+    taken = []
+    for _ in range(_REPEATS):
+        count, started = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - started) < _SECONDS_EACH:
+            job()
+            count += 1
+        taken.append(elapsed / count)
+    return float(np.median(taken))

@@ -1,0 +1,73 @@
+"""How long a reduce takes: its rounds and bytes at α and β, and its kernels at γ."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spardl.collectives.spardl import choose_sag
+from spardl.cost.profile import Profile
+from spardl.cost.traffic import Message, Setting, Transfer, transfers
+from spardl.cost.work import Work, beside_first_round, work
+from spardl.runtime.channel import ENVELOPE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One reduce of the busiest rank."""
+
+    algorithm: str
+    teams: int
+    sag: str
+    rounds: int
+    bytes_sent: int
+    message_seconds: float
+    kernel_seconds: float
+    seconds: float  # less than the sum of both where messages travel while kernels run
+
+    @property
+    def name(self) -> str:
+        """E.g. ``spardl:2`` for two teams."""
+        return self.algorithm if self.teams == 1 else f"{self.algorithm}:{self.teams}"
+
+
+def predict(
+    profile: Profile,
+    algorithm: str,
+    *,
+    ranks: int,
+    size: int,
+    k: int,
+    teams: int = 1,
+    sag: str = "auto",
+    itemsize: int = 4,
+    wire: str = "auto",
+) -> Prediction:
+    """What ``algorithm`` would take on a cluster with this profile, for selections at random places."""
+    sag = choose_sag(sag, teams)
+    setting = Setting(ranks, size, min(k, size), teams, sag, itemsize=itemsize, wire=wire)
+    rounds = transfers(algorithm, setting)
+    messages = _message_seconds(profile, algorithm, setting, rounds)
+    kernels = _kernel_seconds(profile, work(algorithm, setting, rounds))
+    beside = _kernel_seconds(profile, beside_first_round(algorithm, setting))
+    hidden = min(messages[0], beside) if messages else 0.0
+    sent = sum(_bytes(t.sent, setting) for t in rounds)
+    total = sum(messages) + kernels - hidden
+    return Prediction(algorithm, teams, sag, len(rounds), sent, sum(messages), kernels, total)
+
+
+def _bytes(message: Message | None, setting: Setting) -> int:
+    return 0 if message is None else ENVELOPE_BYTES + message.bytes(setting)
+
+
+def _message_seconds(profile: Profile, algorithm: str, setting: Setting, rounds: Sequence[Transfer]) -> list[float]:
+    """By round. The larger of the two messages counts: links carry both at once."""
+    seconds = [
+        (profile.ping if None in transfer else profile.exchange)(max(_bytes(message, setting) for message in transfer))
+        for transfer in rounds
+    ]
+    if algorithm == "dense_mpi" and rounds:  # nobody knows how the library does it, so it was measured as it is
+        seconds[-1] = profile.allreduce(setting.size * setting.itemsize)
+    return seconds
+
+
+def _kernel_seconds(profile: Profile, work: Work) -> float:
+    return sum(amount * profile.gamma[kernel] for kernel, amount in work.items())
