@@ -1,0 +1,1 @@
+"""Synchronisation that does not wait for the slowest rank."""
