@@ -11,6 +11,8 @@ from spardl.agreement import open_channel
 from spardl.collectives.reducer import Reducer
 from spardl.collectives.rivals import DENSE, RIVALS
 from spardl.collectives.spardl import SparDL, choose_sag
+from spardl.cost.model import Prediction
+from spardl.cost.plan import AUTO, ProfileLike, Question, plan
 from spardl.effects import Collective
 from spardl.kernels.api import Kernels
 from spardl.residual import POLICIES
@@ -31,7 +33,7 @@ class Config:
     size: int
     k: int
     algorithm: str
-    teams: int
+    teams: int | str
     sag: str
     residual: str
     wire: str
@@ -51,12 +53,15 @@ class SparseAllreduce:
         sum everything, whatever k is, and return every index.
         ``"topk_a"`` and ``"topk_dsa"`` (SparCML) sum the k largest entries of every rank: up to kP in the result.
         ``"gtopk"`` keeps k; ``"oktopk"`` k at first, then about as many, at most 3k/2.
-    teams: number of teams (d); must divide the number of ranks. More teams: fewer rounds, more bytes.
+        ``"auto"`` takes what is predicted to be fastest of SparDL and the dense ones; ``plan`` holds the predictions.
+    teams: number of teams (d); must divide the number of ranks. More teams: fewer rounds, more bytes. Or ``"auto"``.
     sag: how teams exchange: ``"r"`` (powers of two), ``"b"`` (any number), ``"auto"``.
     residual: ``"global"`` loses nothing; ``"partial"`` and ``"local"`` do, by design, for comparison.
     backend: kernels: ``"native"``, ``"numba"``, ``"numpy"``, ``"auto"`` (or ``SPARDL_BACKEND``). Ranks may differ.
     wire: indices as ``"raw"`` or ``"packed"``, or what is smaller (``"auto"``).
     wire_dtype: values as they are (``"same"``), or ``"bf16"``/``"fp16"``; the rounding error stays in the residual.
+    profile: what ``"auto"`` goes by, of rank 0: a profile or file of ``spardl cost measure``, or the file that
+        ``SPARDL_PROFILE`` names; else messages are timed for some seconds, once per communicator.
     timeout: seconds to wait for a peer before giving up; ``SPARDL_TIMEOUT`` or 300 by default.
     """
 
@@ -68,12 +73,13 @@ class SparseAllreduce:
         k: int | None = None,
         density: float | None = None,
         algorithm: str = "spardl",
-        teams: int = 1,
+        teams: int | str = 1,
         sag: str = "auto",
         residual: str = "global",
         backend: str = "auto",
         wire: str = "auto",
         wire_dtype: str = "same",
+        profile: ProfileLike = None,
         timeout: float | None = None,
     ) -> None:
         self._timeout = default_timeout() if timeout is None else float(timeout)
@@ -92,10 +98,19 @@ class SparseAllreduce:
             return asdict(self._config)
 
         self._channel = open_channel(self._group, config, self._timeout, "SparseAllreduce")
-        if algorithm == "dense_mpi":
+        if algorithm == "dense_mpi" or (algorithm == AUTO and not isinstance(comm, tuple)):
             self._channel.prepare_sums(self._timeout)
+        self.plan: list[Prediction] = []
+        if AUTO in (algorithm, teams):
+            self._make_plan(comm, profile)
         self._reducer: Reducer | None = None
         self.traffic = Traffic()
+
+    def _make_plan(self, comm: CommLike, profile: ProfileLike) -> None:
+        asked = {name: value for name, value in asdict(self._config).items() if name != "residual"}
+        self.plan = plan(comm, self._group, Question(**asked), profile, self._timeout)
+        best = self.plan[0]
+        self._config = replace(self._config, algorithm=best.algorithm, teams=best.teams, sag=best.sag)
 
     # -- what it does --------------------------------------------------------------------------------------------------
 
@@ -147,6 +162,15 @@ class SparseAllreduce:
         self._reducer.owe(residual)
 
     @property
+    def algorithm(self) -> str:
+        """What reduces; a choice if it was to be ``"auto"``."""
+        return self._config.algorithm
+
+    @property
+    def teams(self) -> int:
+        return int(self._config.teams)
+
+    @property
     def k(self) -> int:
         """How many entries the result may have."""
         return self._config.k
@@ -170,6 +194,10 @@ class SparseAllreduce:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from where ``state_dict`` was taken, in an object built alike; bit for bit."""
+        if self.plan and isinstance(state.get("config"), dict):  # what was chosen then is what goes on now
+            chosen = {name: state["config"].get(name) for name in ("algorithm", "teams", "sag")}
+            if chosen in [{"algorithm": p.algorithm, "teams": p.teams, "sag": p.sag} for p in self.plan]:
+                self._config = replace(self._config, **chosen)
         mine = {"config": asdict(self._config), "ranks": self._group.size, "rank": self._group.me}
         for name, expected in mine.items():
             if state.get(name) != expected:
@@ -194,7 +222,7 @@ class SparseAllreduce:
         common: dict[str, Any] = {"rank": self._group.me, "dtype": dtype, "kernels": self._kernels, "codec": codec}
         if config.algorithm != "spardl":
             return RIVALS[config.algorithm](config.size, config.k, ranks=ranks, **common)
-        layout = schedule.Teams(ranks, config.teams)
+        layout = schedule.Teams(ranks, self.teams)
         return SparDL(config.size, config.k, layout=layout, sag=config.sag, residual=config.residual, **common)
 
 
@@ -204,7 +232,7 @@ def _checked_config(
     k: int | None,
     density: float | None,
     algorithm: str,
-    teams: int,
+    teams: int | str,
     sag: str,
     residual: str,
     wire: str,
@@ -212,27 +240,29 @@ def _checked_config(
 ) -> Config:
     _expect_integer("size", size)
     k = _checked_k(size, k, density)
-    choices = {"algorithm": ALGORITHMS, "sag": SAGS, "residual": POLICIES, "wire": INDEX_CODINGS}
+    choices = {"algorithm": (*ALGORITHMS, AUTO), "sag": SAGS, "residual": POLICIES, "wire": INDEX_CODINGS}
     given = {"algorithm": algorithm, "sag": sag, "residual": residual, "wire": wire}
     for name, allowed in (choices | {"wire_dtype": VALUE_CODINGS}).items():
         value = (given | {"wire_dtype": wire_dtype})[name]
         if value not in allowed:
             raise ValueError(f"SparseAllreduce: expected {name} in {allowed}, got {value!r}")
-    if algorithm != "spardl":
+    if algorithm in RIVALS:
         _check_rival(algorithm, teams, sag, residual, wire_dtype)
+    if teams == AUTO:
+        return Config(int(size), int(k), algorithm, AUTO, sag, residual, wire, wire_dtype)
     possible = schedule.team_counts(ranks)
     if isinstance(teams, bool) or not isinstance(teams, int | np.integer) or teams not in possible:
         raise ValueError(
-            f"SparseAllreduce: expected teams to divide {ranks} ranks, i.e. one of {possible}, got {teams!r}"
+            f"SparseAllreduce: expected teams to divide {ranks} ranks, i.e. one of {possible}, or 'auto', got {teams!r}"
         )
-    if sag == "r" and not schedule.is_power_of_two(teams):
+    if sag == "r" and not schedule.is_power_of_two(int(teams)):
         raise ValueError(f"SparseAllreduce: sag='r' needs a power of two of teams, got {teams}; use sag='b' or 'auto'")
     return Config(int(size), int(k), algorithm, int(teams), choose_sag(sag, int(teams)), residual, wire, wire_dtype)
 
 
-def _check_rival(algorithm: str, teams: int, sag: str, residual: str, wire_dtype: str) -> None:
+def _check_rival(algorithm: str, teams: int | str, sag: str, residual: str, wire_dtype: str) -> None:
     if teams != 1 or sag != "auto":
-        raise ValueError(f"SparseAllreduce: algorithm={algorithm!r} has no teams, got teams={teams} and sag={sag!r}")
+        raise ValueError(f"SparseAllreduce: algorithm={algorithm!r} has no teams, got teams={teams!r} and sag={sag!r}")
     if residual != "global":
         raise ValueError(f"SparseAllreduce: algorithm={algorithm!r} loses nothing, got residual={residual!r}")
     if algorithm in DENSE and wire_dtype != "same":

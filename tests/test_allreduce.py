@@ -30,7 +30,7 @@ def build(size=100, comm=MPI.COMM_SELF, **arguments):
         ({"residual": "none"}, ValueError, "residual in .*, got 'none'"),
         ({"wire": "zip"}, ValueError, "wire in .*, got 'zip'"),
         ({"wire_dtype": "int8"}, ValueError, "wire_dtype in .*, got 'int8'"),
-        ({"teams": 2}, ValueError, r"teams to divide 1 ranks, i.e. one of \[1\], got 2"),
+        ({"teams": 2}, ValueError, r"teams to divide 1 ranks, i.e. one of \[1\], or .auto., got 2"),
         ({"teams": 0}, ValueError, "teams"),
         ({"algorithm": "gtopk", "teams": 2}, ValueError, "algorithm='gtopk' has no teams, got teams=2"),
         ({"algorithm": "gtopk", "sag": "b"}, ValueError, "algorithm='gtopk' has no teams, got teams=1 and sag='b'"),

@@ -38,12 +38,13 @@ def predict(
     k: int,
     teams: int = 1,
     sag: str = "auto",
-    itemsize: int = 4,
     wire: str = "auto",
+    wire_dtype: str = "same",
 ) -> Prediction:
-    """What ``algorithm`` would take on a cluster with this profile, for selections at random places."""
+    """What ``algorithm`` would take on a cluster with this profile, for float32 and selections at random places."""
     sag = choose_sag(sag, teams)
-    setting = Setting(ranks, size, min(k, size), teams, sag, itemsize=itemsize, wire=wire)
+    coded = 4 if wire_dtype == "same" else 2
+    setting = Setting(ranks, size, min(k, size), teams, sag, coded=coded, wire=wire)
     rounds = transfers(algorithm, setting)
     messages = _message_seconds(profile, algorithm, setting, rounds)
     kernels = _kernel_seconds(profile, work(algorithm, setting, rounds))

@@ -33,7 +33,7 @@ class Sparse(NamedTuple):
         return 2 * self.entries
 
     def bytes(self, s: "Setting") -> int:
-        return wire.frame_bytes(self.entries, self.length, s.itemsize, s.wire)
+        return wire.frame_bytes(self.entries, self.length, s.coded, s.wire)
 
 
 class Values(NamedTuple):
@@ -47,7 +47,7 @@ class Values(NamedTuple):
         return self.length
 
     def bytes(self, s: "Setting") -> int:
-        return wire.dense_frame_bytes(self.length, s.itemsize) if self.framed else self.length * s.itemsize
+        return wire.dense_frame_bytes(self.length, s.coded) if self.framed else self.length * s.itemsize
 
 
 class Few(NamedTuple):
@@ -103,7 +103,8 @@ class Setting:
     teams: int = 1
     sag: str = "auto"
     gradients: str = RANDOM
-    itemsize: int = 4
+    itemsize: int = 4  # bytes of a value
+    coded: int = 4  # bytes of a value in a frame
     wire: str = "auto"
     symbolic: bool = False
 

@@ -28,6 +28,7 @@ class Home:
     owned: list[MPI.Intracomm] = field(default_factory=list)  # duplicates for the library's own collectives
     next_free: int = _FIRST_FREE
     shared: dict[Any, Any] = field(default_factory=dict)  # channels for calls without an object
+    measured: dict[tuple[int, ...], Any] = field(default_factory=dict)  # profiles, by the ranks they are of
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,11 @@ def test_rivals(ranks):
     run(ranks, "rivals.py")
 
 
+@pytest.mark.parametrize("ranks", [p for p in RANKS if p in (1, 3, 4)])
+def test_plans(ranks, tmp_path):
+    run(ranks, "plans.py", tmp_path)
+
+
 def test_other_backends_over_mpi():
     run(2, "reduces.py", "numba")
 
