@@ -17,14 +17,18 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 
+import arguments
 import numpy as np
 import numpy.typing as npt
-import report
 from mpi4py import MPI
-from report import Candidate, Column, Row
 
 from spardl import SparseAllreduce, SparseVector, kernels
+from spardl.bench import record, timing
+from spardl.bench.progress import shown
+from spardl.bench.table import Column, Row, print_table
+from spardl.bench.timing import Candidate
 from spardl.wire import INDEX_CODINGS, VALUE_CODINGS
 
 Gradient = npt.NDArray[np.float32]
@@ -35,7 +39,7 @@ CHUNK = 1 << 20
 
 
 def parse_args() -> argparse.Namespace:
-    flags = report.parser(__doc__)
+    flags = arguments.parser(__doc__)
     flags.add_argument("--teams", type=team_list, default=[1], help="team counts to compare, e.g. 1,2 (default: 1)")
     flags.add_argument("--wire", default="auto", choices=INDEX_CODINGS, help="index coding (default: %(default)s)")
     flags.add_argument("--wire-dtype", default="same", choices=VALUE_CODINGS, help="values (default: %(default)s)")
@@ -150,13 +154,14 @@ def race(comm: MPI.Intracomm, args: argparse.Namespace, field: list[Sparse], gra
     """Seconds of the slowest rank, by contender and repeat; the dense all-reduce comes first."""
     total = np.empty_like(grad)
     dense = Candidate(lambda: comm.Allreduce(grad, total))
-    seconds = report.interleaved(
-        [dense, *(Candidate(sparse.run, prepare=sparse.digest) for sparse in field)],
-        args.repeats,
-        args.warmup,
-        before_each=lambda: barrier(comm),
-        label="all-reduce" if comm.rank == 0 else "",
-    )
+    with shown(comm.rank == 0) as tell:
+        seconds = timing.interleaved(
+            [dense, *(Candidate(sparse.run, prepare=sparse.digest) for sparse in field)],
+            args.repeats,
+            args.warmup,
+            before_each=lambda: barrier(comm),
+            tell=partial(tell, "all-reduce"),
+        )
     slowest = np.array(seconds)
     comm.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
     return slowest
@@ -165,7 +170,7 @@ def race(comm: MPI.Intracomm, args: argparse.Namespace, field: list[Sparse], gra
 def timing_row(seconds: npt.NDArray[np.float64], dense: npt.NDArray[np.float64], size: int) -> Row:
     ours, theirs = seconds.tolist(), dense.tolist()
     rate = 4 * size / float(np.median(seconds)) / 1e9
-    return report.times(ours) | report.ratios(ours, theirs) | {"gb_per_s": rate}
+    return timing.times(ours) | timing.ratios(ours, theirs) | {"gb_per_s": rate}
 
 
 def traffic_row(comm: MPI.Intracomm, sparse: Sparse, dense_bytes: int) -> Row:
@@ -201,19 +206,19 @@ MEMORY_COLUMNS = (
 
 
 def show(args: argparse.Namespace, rows: list[Row], memory: list[Row], **facts_of_run: int) -> None:
-    facts = report.machine(kernels.load(args.backend).name)
+    facts = record.machine(kernels.load(args.backend).name)
     facts["mpi"] = " ".join(MPI.Get_library_version().splitlines()[0].split())
     ranks, k, dense_bytes = (facts_of_run[name] for name in ("ranks", "k", "dense_bytes"))
     title = (
         f"{ranks} ranks, n = {args.size:,}, k = {k:,}, float32, {args.repeats} repeats; "
         f"dense: at least {dense_bytes:,} bytes sent per rank"
     )
-    report.print_table(title, RACE_COLUMNS, rows, caption=report.describe(facts))
+    print_table(title, RACE_COLUMNS, rows, caption=record.describe(facts))
     peak = (
         f"Peak of the first {FIRST_REDUCES} reduces beyond gradient and residual, over the dense size (1 + O(k) is due)"
     )
-    report.print_table(peak, MEMORY_COLUMNS, memory)
-    report.write_json(args, facts, [*rows, *memory], launcher=f"mpiexec -n {ranks}", **facts_of_run)
+    print_table(peak, MEMORY_COLUMNS, memory)
+    arguments.write_json(args, facts, [*rows, *memory], launcher=f"mpiexec -n {ranks}", **facts_of_run)
 
 
 def main() -> int:

@@ -401,7 +401,7 @@ def _stream(near: socket.socket, far: socket.socket, seconds: float) -> float:
 
 def check(cluster: Cluster) -> None:
     """A table of every host sending to the next one: each while the others are silent, and all at once."""
-    import report  # for this alone: the rest needs nothing but Python
+    from spardl.bench.table import Column, print_table  # for this alone: the rest needs nothing but Python
 
     hosts = cluster.hosts
     if len(hosts) < 2:
@@ -417,16 +417,16 @@ def check(cluster: Cluster) -> None:
         row |= {"alone": link.rate / 1e6, "alone_share": link.rate / asked}
         rows.append(row | {"together": together[i].rate / 1e6, "together_share": together[i].rate / asked})
     columns = (
-        report.Column("hosts", "link"),
-        report.Column("Mbit/s asked", "asked", ",.1f"),
-        report.Column("alone", "alone", ",.1f"),
-        report.Column("share", "alone_share", ".1%"),
-        report.Column("all at once", "together", ",.1f"),
-        report.Column("share", "together_share", ".1%"),
-        report.Column("one byte, µs", "latency", ".0f"),
+        Column("hosts", "link"),
+        Column("Mbit/s asked", "asked", ",.1f"),
+        Column("alone", "alone", ",.1f"),
+        Column("share", "alone_share", ".1%"),
+        Column("all at once", "together", ",.1f"),
+        Column("share", "together_share", ".1%"),
+        Column("one byte, µs", "latency", ".0f"),
     )
     advice = "Shares far below 95 %: this machine is too slow, or too busy, for these rates; ask for lower ones."
-    report.print_table(f"{len(hosts)} hosts, TCP from each to the next", columns, rows, caption=advice)
+    print_table(f"{len(hosts)} hosts, TCP from each to the next", columns, rows, caption=advice)
 
 
 # -- all of it ---------------------------------------------------------------------------------------------------------

@@ -17,14 +17,15 @@ import sys
 import time
 from pathlib import Path
 
+import arguments
 import numpy as np
-import report
 import torch
 from mpi4py import MPI
-from report import Column, Row
 
 import spardl.torch as spt
 from spardl import kernels
+from spardl.bench import record
+from spardl.bench.table import Column, Row, print_table
 from spardl.residual import POLICIES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -166,17 +167,17 @@ def main() -> None:
     args = parse_args()
     torch.set_num_threads(1)  # ranks share the cores
     data = cifar_data.load_shared(comm, Path(args.data), args.images, args.test_images)
-    facts = report.machine(kernels.load("auto").name) | {"torch": torch.__version__}
+    facts = record.machine(kernels.load("auto").name) | {"torch": torch.__version__}
     rows: list[Row] = []
     for seed in args.seeds:
         for name in [*args.residual, *(["dense"] if args.dense else [])]:
             rows.append(train(name, seed, args, data))
             if comm.rank == 0:
-                report.write_json(args, facts, rows, launcher=f"mpiexec -n {comm.size}", ranks=comm.size)
+                arguments.write_json(args, facts, rows, launcher=f"mpiexec -n {comm.size}", ranks=comm.size)
     if comm.rank == 0:
         title = f"{args.model}, {len(data.train_images):,} images, {comm.size} ranks, density {args.density:g}"
         listed = [*rows, *means(rows)] if len(args.seeds) > 1 else rows
-        report.print_table(title, COLUMNS, listed, caption=report.describe(facts))
+        print_table(title, COLUMNS, listed, caption=record.describe(facts))
         if args.plot is not None:
             draw(args.plot, rows, title)
 

@@ -16,14 +16,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import arguments
 import numpy as np
 import numpy.typing as npt
-import report
 import scipy.sparse
 import torch
-from report import Candidate, Column, Row
 
 from spardl import kernels
+from spardl.bench import record, timing
+from spardl.bench.progress import shown
+from spardl.bench.table import Column, Row, print_table
+from spardl.bench.timing import Candidate
 from spardl.kernels import Kernels
 from spardl.kernels.api import Pair, Values
 from spardl.schedule import Blocks, cut_blocks
@@ -65,10 +68,10 @@ def at_least(floor: float, aim: float | None = None) -> Target:
 
 def judged(what: str, seconds: Sequence[float], against: str, yardstick: Sequence[float], target: Target) -> Row:
     """A row whose ratio says how much slower than the yardstick it is, or how much faster where more is better."""
-    ratios = report.ratios(seconds, yardstick) if target.at_most else report.ratios(yardstick, seconds)
+    ratios = timing.ratios(seconds, yardstick) if target.at_most else timing.ratios(yardstick, seconds)
     return {
         "what": what,
-        **report.times(seconds),
+        **timing.times(seconds),
         "yardstick": against,
         "yardstick_ms": 1e3 * float(np.median(yardstick)),
         **ratios,
@@ -136,17 +139,16 @@ def selection_rows(chosen: Kernels, args: argparse.Namespace, k: int) -> list[Ro
     warm, cold = (Loop(chosen, blocks, rng, cold=cold) for cold in (False, True))
     total, grad = (rng.standard_normal(args.size, dtype=np.float32) for _ in range(2))
     tensor = torch.from_numpy(grad)
-    add_s, warm_s, cold_s, torch_s = report.interleaved(
-        [
-            Candidate(partial(np.add, total, grad, out=total)),
-            Candidate(warm.step, warm.prepare),
-            Candidate(cold.step, cold.prepare),
-            Candidate(lambda: torch.topk(tensor.abs(), k)),
-        ],
-        args.repeats,
-        args.warmup,
-        label="accumulate + top-k",
-    )
+    candidates = [
+        Candidate(partial(np.add, total, grad, out=total)),
+        Candidate(warm.step, warm.prepare),
+        Candidate(cold.step, cold.prepare),
+        Candidate(lambda: torch.topk(tensor.abs(), k)),
+    ]
+    with shown() as tell:
+        add_s, warm_s, cold_s, torch_s = timing.interleaved(
+            candidates, args.repeats, args.warmup, tell=partial(tell, "accumulate + top-k")
+        )
     wrong = warm.wrong(), cold.wrong(), wrong_against_torch(chosen, grad, tensor, k)
     touched = 12 * args.size  # two float32 read, one written
     name = "accumulate + exact top-k"
@@ -155,7 +157,7 @@ def selection_rows(chosen: Kernels, args: argparse.Namespace, k: int) -> list[Ro
         judged(f"{name}, cold", cold_s, "np.add", add_s, at_most(4.5, 3)) | {"gb_per_s": rate(cold_s, touched)},
         judged(f"{name}, warm", warm_s, "torch.topk(g.abs(), k)", torch_s, at_least(30, 50)),
     ]
-    streaming: Row = {"what": "np.add(r, g, out=r)", **report.times(add_s), "gb_per_s": rate(add_s, touched)}
+    streaming: Row = {"what": "np.add(r, g, out=r)", **timing.times(add_s), "gb_per_s": rate(add_s, touched)}
     return [streaming, *(row | {"wrong": count} for row, count in zip(rows, wrong, strict=True))]
 
 
@@ -179,12 +181,11 @@ def addition_row(chosen: Kernels, args: argparse.Namespace, k: int) -> Row:
     rng = np.random.default_rng(args.seed)
     a, b = (random_sparse(rng, args.size, k) for _ in range(2))
     csr_a, csr_b = (as_csr(vector, args.size) for vector in (a, b))
-    ours_s, scipy_s = report.interleaved(
-        [Candidate(lambda: chosen.add(*a, *b)), Candidate(lambda: csr_a + csr_b)],
-        SHORT * args.repeats,
-        args.warmup,
-        label="sparse + sparse",
-    )
+    candidates = [Candidate(lambda: chosen.add(*a, *b)), Candidate(lambda: csr_a + csr_b)]
+    with shown() as tell:
+        ours_s, scipy_s = timing.interleaved(
+            candidates, SHORT * args.repeats, args.warmup, tell=partial(tell, "sparse + sparse")
+        )
     found, from_scipy = chosen.add(*a, *b), csr_a + csr_b
     touched = 8 * (2 * k + len(found[0]))
     row = judged(f"add two sparse vectors of {k:,}", ours_s, "scipy CSR add", scipy_s, at_least(1.5, 3))
@@ -205,7 +206,7 @@ def coding_rows(chosen: Kernels, args: argparse.Namespace, k: int) -> list[Row]:
     indices, values = random_sparse(np.random.default_rng(args.seed), args.size, k)
     codec = Codec(chosen, "packed")
     frame = codec.encode(indices, values, 0, args.size)
-    seconds = report.timed(
+    seconds = timing.timed(
         lambda: codec.decode(codec.encode(indices, values, 0, args.size), wide_indices=False),
         SHORT * args.repeats,
         args.warmup,
@@ -256,7 +257,7 @@ COLUMNS = (
 
 
 def main() -> int:
-    args = report.parser(__doc__).parse_args()
+    args = arguments.parser(__doc__).parse_args()
     torch.set_num_threads(1)  # like everything else here
     chosen = kernels.load(args.backend)
     k = max(1, round(args.density * args.size))
@@ -264,10 +265,10 @@ def main() -> int:
     for row in rows:
         if "gb_per_s" in row:
             row["streaming_gb_per_s"] = rows[0]["gb_per_s"]
-    facts = report.machine(chosen.name) | {"torch": str(torch.__version__), "scipy": scipy.__version__}
+    facts = record.machine(chosen.name) | {"torch": str(torch.__version__), "scipy": scipy.__version__}
     title = f"n = {args.size:,} in {BLOCKS} blocks, k = {k:,}, float32, {args.repeats} repeats"
-    report.print_table(title, COLUMNS, rows, caption=report.describe(facts))
-    report.write_json(args, facts, rows, k=k)
+    print_table(title, COLUMNS, rows, caption=record.describe(facts))
+    arguments.write_json(args, facts, rows, k=k)
     return 1 if any(row.get("wrong") for row in rows) else 0
 
 

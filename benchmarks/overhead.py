@@ -7,17 +7,21 @@ what hooks, copying gradients into buckets and writing results back take. The ta
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
+import arguments
 import numpy as np
-import report
 import torch
 from mpi4py import MPI
-from report import Candidate, Column, Row
 from torch import nn
 
 import spardl
 import spardl.torch as spt
+from spardl.bench import record, timing
+from spardl.bench.progress import shown
+from spardl.bench.table import Column, Row, print_table
+from spardl.bench.timing import Candidate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from models import vgg16
@@ -55,7 +59,7 @@ def wrong() -> int:
 
 
 def main() -> int:
-    flags = report.parser(__doc__)
+    flags = arguments.parser(__doc__)
     flags.add_argument("--batch", type=int, default=32, help="images per step (default: %(default)s)")
     flags.set_defaults(warmup=2, repeats=20)
     args = flags.parse_args()
@@ -64,21 +68,16 @@ def main() -> int:
     args.size = sum(p.numel() for p in plain.model.parameters())
     core = spardl.SparseAllreduce(MPI.COMM_SELF, args.size, density=args.density, backend=args.backend)
     grad = np.random.default_rng(args.seed).standard_normal(args.size, dtype=np.float32)
-    plain_s, wrapped_s, core_s = (
-        np.array(seconds)
-        for seconds in report.interleaved(
-            [Candidate(plain.step), Candidate(wrapped.step), Candidate(lambda: core.reduce(grad))],
-            args.repeats,
-            args.warmup,
-            label="steps",
-        )
-    )
+    candidates = [Candidate(plain.step), Candidate(wrapped.step), Candidate(lambda: core.reduce(grad))]
+    with shown() as tell:
+        seconds = timing.interleaved(candidates, args.repeats, args.warmup, tell=partial(tell, "steps"))
+    plain_s, wrapped_s, core_s = map(np.array, seconds)
     own = float(np.median(wrapped_s - plain_s - core_s))
     share = 100 * own / float(np.median(plain_s))
     rows: list[Row] = [
-        {"what": "plain step", **report.times(plain_s)},
-        {"what": "step with distribute", **report.times(wrapped_s)},
-        {"what": "the core's reduce", **report.times(core_s)},
+        {"what": "plain step", **timing.times(plain_s)},
+        {"what": "step with distribute", **timing.times(wrapped_s)},
+        {"what": "the core's reduce", **timing.times(core_s)},
         {"what": "the wrapper's own", "median_ms": 1e3 * own, "share": share, "target": f"≤ {TARGET:g} %"},
     ]
     rows[-1] |= {"verdict": "yes" if share <= TARGET else "no", "wrong": wrong()}
@@ -91,10 +90,10 @@ def main() -> int:
         Column("reached", "verdict"),
         Column("#wrong", "wrong", "d"),
     )
-    facts = report.machine(args.backend) | {"torch": str(torch.__version__)}
+    facts = record.machine(args.backend) | {"torch": str(torch.__version__)}
     title = f"VGG-16, n = {args.size:,}, one rank, one thread, {args.batch} images, density {args.density:g}"
-    report.print_table(title, columns, rows, caption=report.describe(facts))
-    report.write_json(args, facts, rows)
+    print_table(title, columns, rows, caption=record.describe(facts))
+    arguments.write_json(args, facts, rows)
     return 1 if rows[-1]["wrong"] else 0
 
 

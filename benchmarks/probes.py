@@ -16,11 +16,12 @@ import argparse
 import importlib.util
 from pathlib import Path
 
+import arguments
 import numpy as np
 import numpy.typing as npt
-import report
-from report import Column, Row
 
+from spardl.bench import record
+from spardl.bench.table import Column, Row, print_table
 from spardl.sync.probing import response_seconds
 
 MOST = 5  # probes
@@ -111,8 +112,8 @@ def main() -> None:
     rows = summarise(simulate(args.nodes, args.rounds, args.seed))
     facts = {"numpy": np.__version__}  # all that the figures could depend on
     title = f"response time of the first of q probed nodes: {args.nodes:,} nodes, {args.rounds:,} rounds"
-    report.print_table(title, COLUMNS, rows, caption=report.describe(facts))
-    report.write_json(args, facts, rows)
+    print_table(title, COLUMNS, rows, caption=record.describe(facts))
+    arguments.write_json(args, facts, rows)
     if args.plot is not None:
         draw(args.plot, rows, title)
 
