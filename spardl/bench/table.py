@@ -22,7 +22,7 @@ def print_table(title: str, columns: Sequence[Column], rows: Sequence[Row], capt
     shown = [column for column in columns if any(row.get(column.key) is not None for row in rows)]
     table = Table()
     for column in shown:
-        table.add_column(column.title, justify="right" if column.spec else "left", no_wrap=True)
+        table.add_column(column.title, justify="right" if column.spec else "left")
     for row in rows:
         table.add_row(*(_cell(row.get(column.key), column.spec) for column in shown))
     console = make_console()
@@ -38,4 +38,4 @@ def _cell(entry: Any, spec: str) -> str:
 def make_console(stderr: bool = False) -> Console:
     console = Console(stderr=stderr)
     # Into a file, or through mpiexec, rich would assume 80 columns and break every line.
-    return console if console.is_terminal else Console(stderr=stderr, width=180)
+    return console if console.is_terminal else Console(stderr=stderr, width=200)

@@ -3,6 +3,7 @@
 import click
 
 from spardl import __version__
+from spardl.cli.bench import bench
 from spardl.cli.cost import cost
 from spardl.cli.train import train
 
@@ -13,5 +14,6 @@ def main() -> None:
     """Sparse synchronisation for data-parallel training over MPI. Launch it with mpirun or srun."""
 
 
+main.add_command(bench)
 main.add_command(cost)
 main.add_command(train)
