@@ -25,6 +25,7 @@ from mpi4py import MPI
 import spardl.torch as spt
 from spardl import kernels
 from spardl.bench import record
+from spardl.bench.figure import new_figure, save
 from spardl.bench.table import Column, Row, print_table
 from spardl.residual import POLICIES
 
@@ -56,7 +57,7 @@ def parse_args() -> argparse.Namespace:
     flags.add_argument("--dense", action="store_true", help="also with dense synchronisation")
     flags.add_argument("--seeds", nargs="+", type=int, default=[1], help="runs of everything (default: 1)")
     flags.add_argument("--json", type=Path, metavar="PATH", help="also write what was measured to this file")
-    flags.add_argument("--plot", metavar="PATH", help="draw accuracy and loss over epochs to this file")
+    flags.add_argument("--plot", type=Path, metavar="PATH", help="draw accuracy and loss over epochs to this file")
     args = flags.parse_args()
     if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
         flags.error("--plot needs matplotlib: pip install matplotlib")  # now, and not after hours of training
@@ -141,14 +142,10 @@ def by_name(rows: list[Row]) -> dict[str, list[Row]]:
     return {name: [row for row in rows if row["what"] == name] for name in dict.fromkeys(row["what"] for row in rows)}
 
 
-def draw(path: str, rows: list[Row], title: str) -> None:
+def draw(path: Path, rows: list[Row], title: str) -> None:
     """A line per contender: the mean over seeds, and the range around it."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")  # no screen needed
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    figure = new_figure(11, 4.2)
+    axes = figure.subplots(1, 2)
     for axis, key, label in zip(axes, ("accuracy", "loss"), ("test accuracy", "training loss"), strict=True):
         for name, group in by_name(rows).items():
             curves = np.array([row[key] for row in group])
@@ -160,7 +157,7 @@ def draw(path: str, rows: list[Row], title: str) -> None:
         axis.grid(alpha=0.3)
     axes[0].legend()
     figure.suptitle(title)
-    figure.savefig(path, dpi=150)
+    save(figure, path)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.bench import record
+from spardl.bench.figure import new_figure, save
 from spardl.bench.table import Column, Row, print_table
 from spardl.sync.probing import response_seconds
 
@@ -36,7 +37,7 @@ def parse_args() -> argparse.Namespace:
     flags.add_argument("--rounds", type=int, default=10_000, help="default: %(default)s")
     flags.add_argument("--seed", type=int, default=0, help="of times and probes (default: %(default)s)")
     flags.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
-    flags.add_argument("--plot", metavar="PATH", help="draw boxes of the response times to this file")
+    flags.add_argument("--plot", type=Path, metavar="PATH", help="draw boxes of the response times to this file")
     args = flags.parse_args()
     if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
         flags.error("--plot needs matplotlib: pip install matplotlib")
@@ -87,24 +88,19 @@ def summarise(responses: npt.NDArray[np.float64]) -> list[Row]:
     return rows
 
 
-def draw(path: str, rows: list[Row], title: str) -> None:
+def draw(path: Path, rows: list[Row], title: str) -> None:
     """Boxes from quartile to quartile, whiskers from the 5th to the 95th percentile, as in the paper's figure."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")  # no screen needed
-    from matplotlib import pyplot as plt
-
     names = dict(zip(("whislo", "q1", "med", "q3", "whishi"), PERCENTILES, strict=True))
     boxes = [{name: row[key] for name, key in names.items()} | {"label": str(row["probes"])} for row in rows]
-    figure, axis = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+    figure = new_figure(6.5, 4.2)
+    axis = figure.subplots()
     axis.bxp(boxes, showfliers=False, widths=0.5, medianprops={"linewidth": 2})
     for row in rows:
         axis.annotate(f"{row['median_ms']:.1f}", (row["probes"] + 0.28, row["median_ms"]), va="center")
     axis.set(xlabel="probes", ylabel="response time (ms)", xlim=(0.5, len(rows) + 0.7), ylim=(0, None))
     axis.grid(axis="y", alpha=0.3)
     figure.suptitle(title)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    save(figure, path)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""``spardl bench``: all algorithms under the same flags, checked in the run that is timed."""
+"""``spardl bench``: all algorithms under the same flags, checked in the run that is timed; and pictures of it."""
 
 import shlex
 import sys
@@ -89,6 +89,7 @@ def bench(context: click.Context, /, **parameters: Any) -> None:
     \b
     mpirun -n 6 spardl bench --size resnet20 --output results.json
     mpirun -n 6 spardl bench --algorithm spardl:2 --algorithm oktopk --size 1000000 --density 0.01 --density 0.001
+    spardl bench plot results.json --output pictures
 
     Algorithms take turns. Exits with 1 if the ranks' results differ in a bit, or if results and residuals do not add up
     to what was handed in.
@@ -205,3 +206,28 @@ def _write(rows: "list[Row]", facts: "Row", profile: "Profile", flags: dict[str,
         command = f"mpiexec -n {facts['ranks']} spardl {shlex.join(sys.argv[1:])}"
         parameters = {name: value for name, value in flags.items() if name not in ("output", "label")}
         record.write(flags["output"], command, facts.pop("machine"), parameters, rows, **facts, profile=asdict(profile))
+
+
+@bench.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), default=".", show_default=True, help="A folder."
+)
+def plot(results: tuple[Path, ...], output: Path) -> None:
+    """Draw time against ranks, time against density, and measured against predicted time.
+
+    \b
+    spardl bench plot two.json four.json eight.json --output pictures
+    """
+    from spardl.bench.plot import draw_all
+    from spardl.bench.results import load
+
+    try:
+        pictures = draw_all(load(results), output)
+    except (ImportError, OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    for picture in pictures:
+        if picture.panels:
+            click.echo(f"{picture.path}: {picture.panels} panel{'s' if picture.panels > 1 else ''}")
+        else:
+            click.echo(f"{picture.path.name} not drawn: {picture.why_not}")

@@ -175,14 +175,13 @@ def _cells(line: "Line") -> tuple[str, str, str]:
 
 
 def _draw(profile: "Profile", path: Path) -> None:
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise click.ClickException("--plot needs matplotlib: pip install matplotlib") from error
-    mpl.use("Agg")  # no screen needed
-    from matplotlib import pyplot as plt
+    from spardl.bench.figure import new_figure, save
 
-    figure, axis = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
+    try:
+        figure = new_figure(6.5, 4.2)
+    except ImportError as error:
+        raise click.ClickException(f"--plot: {error}") from error
+    axis = figure.subplots()
     for kind, line in (("exchange", profile.exchange), ("ping", profile.ping), ("allreduce", profile.allreduce)):
         points = [(size, seconds) for what, size, seconds in profile.points if what == kind]
         sizes = sorted({size for size, _ in points})
@@ -193,5 +192,4 @@ def _draw(profile: "Profile", path: Path) -> None:
     axis.set(xscale="log", yscale="log", xlabel="bytes", ylabel="seconds", title=f"{profile.ranks} ranks")
     axis.grid(alpha=0.3)
     axis.legend()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    save(figure, path)
