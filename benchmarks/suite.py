@@ -198,7 +198,7 @@ def parse_args() -> argparse.Namespace:
     flags.add_argument("--output", type=Path, default=Path("bench-results"), help="a folder (default: %(default)s)")
     flags.add_argument("--short", action="store_true", help="two clusters and few repeats")
     flags.add_argument("--only", help="stages whose name contains this, e.g. 6-hosts")
-    flags.add_argument("--summarize", action="store_true", help="measure nothing; what the folder has is summed up again")
+    flags.add_argument("--summarize", action="store_true", help="measure nothing; sum up what the folder has")
     return flags.parse_args()
 
 
