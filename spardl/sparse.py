@@ -21,9 +21,9 @@ class SparseVector:
     ``indices`` are strictly increasing, int32 (int64 when ``size`` is past 2**31); ``values`` float32 or float64.
     """
 
-    __slots__ = ("indices", "size", "values")
+    __slots__ = ("_indices", "size", "values")
 
-    indices: npt.NDArray[Any]
+    _indices: npt.NDArray[Any] | None
     values: npt.NDArray[Any]
     size: int
 
@@ -46,21 +46,27 @@ class SparseVector:
             )
         if np.any(index_array[1:] <= index_array[:-1]):
             raise ValueError("SparseVector: expected strictly increasing indices, got some out of order or twice")
-        self.indices = np.ascontiguousarray(index_array, dtype=index_dtype(size))
+        self._indices = np.ascontiguousarray(index_array, dtype=index_dtype(size))
         self.values = np.ascontiguousarray(value_array)
         self.size = size
 
     @classmethod
-    def trusted(cls, indices: npt.NDArray[Any], values: npt.NDArray[Any], size: int) -> SparseVector:
-        """Without the checks, for arrays that are right by construction."""
+    def trusted(cls, indices: npt.NDArray[Any] | None, values: npt.NDArray[Any], size: int) -> SparseVector:
+        """Without the checks, for arrays that are right by construction; None stands for every index."""
         vector = cls.__new__(cls)
-        vector.indices, vector.values, vector.size = indices, values, size
+        vector._indices, vector.values, vector.size = indices, values, size
         return vector
+
+    @property
+    def indices(self) -> npt.NDArray[Any]:
+        if self._indices is None:
+            self._indices = np.arange(self.size, dtype=index_dtype(self.size))
+        return self._indices
 
     @property
     def nnz(self) -> int:
         """How many entries are stored."""
-        return len(self.indices)
+        return len(self.values)
 
     def to_dense(self) -> npt.NDArray[Any]:
         """All ``size`` elements, zeros included."""

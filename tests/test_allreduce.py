@@ -6,7 +6,6 @@ from mpi4py import MPI
 
 import spardl
 from spardl.allreduce import ALGORITHMS
-from spardl.dense import DenseAllreduce
 
 
 def build(size=100, comm=MPI.COMM_SELF, **arguments):
@@ -164,13 +163,13 @@ def test_start_from_a_residual(algorithm):
         allreduce.start_from(np.zeros(5, np.float32))
 
 
-def test_dense_allreduce_on_one_rank():
-    dense = DenseAllreduce(MPI.COMM_SELF, 100)
+def test_dense_on_one_rank():
+    dense = build(algorithm="dense_ring")
     (grad,) = gradients(1, 100)
-    np.testing.assert_array_equal(dense.start(grad).wait(), grad)
+    result = dense.reduce(grad)
+    np.testing.assert_array_equal(result.values, grad)
+    np.testing.assert_array_equal(result.indices, np.arange(100, dtype=np.int32), strict=True)
     grad[7] = np.inf
     with pytest.raises(spardl.NonFiniteGradient, match="rank 0 at index 7"):
-        dense.start(grad).wait()
-    dense.start(np.full(100, 1e30, np.float32)).wait()  # large is not infinite, although its square is
-    with pytest.raises(ValueError, match=r"expected grad of shape \(100,\)"):
-        dense.start(grad[:50]).wait()
+        dense.reduce(grad)
+    dense.reduce(np.full(100, 1e30, np.float32))  # large is not infinite, although its square is

@@ -7,10 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.effects import Collective, Flush
-from spardl.kernels import memory
 from spardl.kernels.api import Values
 from spardl.selection import require_finite_gradient
-from spardl.sparse import SparseVector, index_dtype
+from spardl.sparse import SparseVector
 
 # (ranks, rank, grad, out): out becomes the sum of all ranks' grad.
 DenseSum: TypeAlias = Callable[[int, int, Values, Values], Collective[None]]
@@ -28,8 +27,6 @@ class DenseReducer:
         self.size, self.rank, self.ranks = size, rank, ranks
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._sum = dense_sum
-        self._everything = np.arange(size, dtype=index_dtype(size))
-        self._everything.flags.writeable = False  # all results share it
         self._owed: Values | None = None
         self._before: tuple[Values | None] | None = None
 
@@ -41,11 +38,11 @@ class DenseReducer:
         self._before = None
         own = grad if self._owed is None else grad + self._owed
         require_finite_gradient(own, self.rank)
-        total = memory.empty(self.size, self.dtype)
+        total = np.empty(self.size, self.dtype)  # with huge pages, and too large for the pool to keep
         yield from self._sum(self.ranks, self.rank, own, total)
         yield Flush("delivery of the result")  # a peer that is gone must be noticed before anything changes here
         self._before, self._owed = (self._owed,), None
-        return SparseVector.trusted(self._everything, total, self.size)
+        return SparseVector.trusted(None, total, self.size)
 
     def undo(self) -> None:
         if self._before is None:

@@ -7,10 +7,9 @@ from typing import TypeAlias
 import torch
 
 from spardl.allreduce import SparseAllreduce
-from spardl.dense import DenseAllreduce
 from spardl.runtime.group import CommLike, Group
-from spardl.torch.flat import FlatBucket, Reducer
-from spardl.torch.layout import DENSE, ROWS, BucketPlan
+from spardl.torch.flat import FlatBucket
+from spardl.torch.layout import DENSE, ROWS, SPARSE, BucketPlan
 from spardl.torch.momentum import MomentumCorrection
 from spardl.torch.rows import RowBucket
 from spardl.torch.sync import Dense, SparDL, Sync
@@ -36,11 +35,12 @@ class BucketBuilder:
         if plan.kind == ROWS:
             return RowBucket(*named[0], self.group, dtype, self.timeout)
         size = sum(parameter.numel() for _, parameter in named)
-        return FlatBucket(named, self.reducer(plan, size, step), self.group.size, dtype, self._momentum(plan, size))
+        reducer = self.reducer(plan.kind, size, step)
+        return FlatBucket(plan.kind, named, reducer, self.group.size, dtype, self._momentum(plan, size))
 
-    def reducer(self, plan: BucketPlan, size: int, step: int) -> Reducer:
-        if plan.kind == DENSE or isinstance(self.sync, Dense):
-            return DenseAllreduce(self.comm, size, dtype=plan.dtype, timeout=self.timeout)
+    def reducer(self, kind: str, size: int, step: int) -> SparseAllreduce:
+        if kind == DENSE or isinstance(self.sync, Dense):
+            return SparseAllreduce(self.comm, size, k=size, algorithm="dense_ring", timeout=self.timeout)
         options = {name: value for name, value in asdict(self.sync).items() if name in _REDUCER_OPTIONS}
         density = self.sync.density_at(step)
         return SparseAllreduce(self.comm, size, density=density, timeout=self.timeout, **options)
@@ -49,4 +49,5 @@ class BucketBuilder:
         if not isinstance(self.sync, SparDL) or self.sync.momentum == 0:
             return None
         sync = self.sync
-        return MomentumCorrection(size, plan.dtype, sync.momentum, sync.nesterov, sync.momentum_masking)
+        masking = sync.momentum_masking and plan.kind == SPARSE  # nothing waits in a dense bucket
+        return MomentumCorrection(size, plan.dtype, sync.momentum, sync.nesterov, masking)

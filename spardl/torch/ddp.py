@@ -17,9 +17,10 @@ from spardl.errors import NonFiniteGradient
 from spardl.kernels.api import Values
 from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.mpi import Task, default_timeout, wait_all
+from spardl.sparse import SparseVector
 from spardl.torch.buckets import BucketBuilder
-from spardl.torch.flat import Reducer, write_mean
-from spardl.torch.layout import ACCUMULATED_AS, DENSE, SPARSE, BucketPlan
+from spardl.torch.flat import write_mean
+from spardl.torch.layout import ACCUMULATED_AS, DENSE, SPARSE
 from spardl.torch.sync import Dense, SparDL, Sync
 
 
@@ -47,29 +48,27 @@ def ddp_hook(
 class _Bucket:
     """One of DDP's buckets: the parameters it had when last seen, and their reducer."""
 
-    def __init__(self, parameters: list[torch.Tensor], dtype: torch.dtype, reducer: Reducer) -> None:
+    def __init__(self, parameters: list[torch.Tensor], dtype: torch.dtype, reducer: SparseAllreduce) -> None:
         self.keys = [id(parameter) for parameter in parameters]
         self.parameters = parameters
         self.reducer = reducer
         self.grad: Values = np.empty(sum(p.numel() for p in parameters), str(dtype).removeprefix("torch."))
         self.buffer: torch.Tensor  # DDP's, in which the result is expected
         self.future: torch.futures.Future[torch.Tensor]
-        self.task: Task[Any] | None = None
+        self.task: Task[SparseVector] | None = None
 
     def residuals(self) -> dict[int, Values]:
-        """Copies, by parameter."""
-        if not isinstance(self.reducer, SparseAllreduce):
+        """Copies, by parameter; none if nothing is owed, as in a dense bucket after a step."""
+        owed = self.reducer.residual
+        if not owed.any():
             return {}
         ends = np.cumsum([parameter.numel() for parameter in self.parameters])
-        return dict(zip(self.keys, map(np.copy, np.split(self.reducer.residual, ends[:-1])), strict=True))
+        return dict(zip(self.keys, map(np.copy, np.split(owed, ends[:-1])), strict=True))
 
-    def owe(self, residuals: Mapping[int, Values]) -> None:
-        if isinstance(self.reducer, SparseAllreduce) and any(key in residuals for key in self.keys):
-            parts = [
-                residuals[key] if key in residuals else np.zeros(parameter.numel(), self.grad.dtype)
-                for key, parameter in zip(self.keys, self.parameters, strict=True)
-            ]
-            self.reducer.start_from(np.concatenate(parts).astype(self.grad.dtype, copy=False))
+    def take_over(self, residuals: dict[int, Values]) -> None:
+        """Owes what its parameters have in ``residuals``, from where it is removed, and nothing else."""
+        parts = [residuals.pop(key, np.zeros(p.numel())) for key, p in zip(self.keys, self.parameters, strict=True)]
+        self.reducer.start_from(np.concatenate(parts, dtype=self.grad.dtype))
 
 
 class DdpHook:
@@ -116,7 +115,7 @@ class DdpHook:
         self._owed = {names[name]: residual.numpy().reshape(-1) for name, residual in state["residuals"].items()}
         self._step = state["steps"]
         for bucket in self._buckets.values():
-            bucket.owe(self._owed)
+            bucket.take_over(self._owed)
 
     def _residuals(self) -> dict[int, Values]:
         owed = dict(self._owed)
@@ -133,10 +132,9 @@ class DdpHook:
                 self._owed, self._buckets = self._residuals(), {}
             dtype = ACCUMULATED_AS[given.buffer().dtype]
             kind = DENSE if isinstance(self._sync, Dense) else SPARSE
-            plan = BucketPlan(kind, (), str(dtype).removeprefix("torch."))
-            reducer = self._builder.reducer(plan, given.buffer().numel(), self._step)
+            reducer = self._builder.reducer(kind, given.buffer().numel(), self._step)
             bucket = self._buckets[given.index()] = _Bucket(parameters, dtype, reducer)
-            bucket.owe(self._owed)
+            bucket.take_over(self._owed)
         return bucket
 
     def _finish(self, scale: float) -> None:
@@ -152,7 +150,7 @@ class DdpHook:
             if failed is None:
                 write_mean(task.wait(), bucket.grad, self._group.size, scale)
                 bucket.buffer.copy_(torch.from_numpy(bucket.grad))
-            elif task.error is None and isinstance(bucket.reducer, SparseAllreduce):
+            elif task.error is None:
                 bucket.reducer.undo()
         if failed is not None:
             if not isinstance(failed, NonFiniteGradient) or self._scaler is None or not self._scaler.is_enabled():
@@ -162,7 +160,6 @@ class DdpHook:
             self._step += 1
             if isinstance(self._sync, SparDL) and callable(self._sync.density):
                 for bucket in buckets:
-                    if isinstance(bucket.reducer, SparseAllreduce):
-                        bucket.reducer.retune(density=self._sync.density_at(self._step))
+                    bucket.reducer.retune(density=self._sync.density_at(self._step))
         for bucket in buckets:
             bucket.future.set_result(bucket.buffer)

@@ -3,20 +3,17 @@
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 
 from spardl.allreduce import SparseAllreduce
-from spardl.dense import DenseAllreduce
 from spardl.kernels.api import Values
 from spardl.runtime.mpi import Task
 from spardl.sparse import SparseVector
-from spardl.torch.layout import DENSE, SPARSE, memory_strides
+from spardl.torch.layout import SPARSE, memory_strides
 from spardl.torch.momentum import MomentumCorrection
-
-Reducer: TypeAlias = SparseAllreduce | DenseAllreduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +35,14 @@ class FlatBucket:
 
     def __init__(
         self,
+        kind: str,
         named: Sequence[tuple[str, torch.nn.Parameter]],
-        reducer: Reducer,
+        reducer: SparseAllreduce,
         ranks: int,
         dtype: torch.dtype,
         momentum: MomentumCorrection | None = None,
     ) -> None:
-        self.reducer = reducer
+        self.kind, self.reducer = kind, reducer
         self.momentum = momentum
         self.size = sum(parameter.numel() for _, parameter in named)
         # numpy's allocator asks for huge pages, torch's does not; the pass over the gradient is 10 % faster with them
@@ -54,9 +52,8 @@ class FlatBucket:
         self._ranks = ranks
         self.names = [name for name, _ in named]
         self.slots = self._cut(named)
-        self.task: Task[Any] | None = None
+        self.task: Task[SparseVector] | None = None
         self.entries = 0  # of the last result
-        self._owed: Values | None = None  # a residual that this dense bucket took over, to be paid in the next step
 
     def _cut(self, named: Sequence[tuple[str, torch.nn.Parameter]]) -> list[Slot]:
         slots, start = [], 0
@@ -70,10 +67,6 @@ class FlatBucket:
     def dense_bytes(self) -> int:
         """What the best dense all-reduce would send per rank."""
         return 2 * (self._ranks - 1) * self._vector.nbytes // self._ranks
-
-    @property
-    def kind(self) -> str:
-        return SPARSE if isinstance(self.reducer, SparseAllreduce) else DENSE
 
     @property
     def dtype(self) -> str:
@@ -111,11 +104,8 @@ class FlatBucket:
 
     # -- reduction -----------------------------------------------------------------------------------------------------
 
-    def start(self) -> Task[Any]:
-        handed_in = self._vector if self.momentum is None else self.momentum.hand_in(self._vector)
-        if self._owed is not None:
-            handed_in = handed_in + self._owed
-        self.task = self.reducer.start(handed_in)
+    def start(self) -> Task[SparseVector]:
+        self.task = self.reducer.start(self._vector if self.momentum is None else self.momentum.hand_in(self._vector))
         return self.task
 
     def fail(self, error: Exception) -> None:
@@ -127,8 +117,7 @@ class FlatBucket:
 
     def undo(self) -> None:
         """Takes a reduce back that succeeded."""
-        if isinstance(self.reducer, SparseAllreduce):
-            self.reducer.undo()
+        self.reducer.undo()
 
     def parameter_at(self, index: int) -> str:
         """Whose gradient the element at ``index`` belongs to."""
@@ -141,11 +130,9 @@ class FlatBucket:
         assert self.task is not None
         result = self.task.wait()
         write_mean(result, self._vector, self._ranks, scale)
-        sent = result.indices if isinstance(result, SparseVector) else None
-        self.entries = self.size if sent is None else len(sent)
-        self._owed = None
+        self.entries = result.nnz
         if self.momentum is not None:
-            self.momentum.commit(sent)
+            self.momentum.commit(result)
         for slot in self.slots:
             if self.momentum is not None:
                 self.momentum.add_decay(slot.start, slot.parameter, weight_decay[slot.name], slot.view)
@@ -161,16 +148,15 @@ class FlatBucket:
 
     @property
     def residual(self) -> Values | None:
-        """What this rank still owes; None if that is nothing."""
-        return self.reducer.residual if isinstance(self.reducer, SparseAllreduce) else self._owed
+        """What this rank still owes. None in a dense bucket, unless it took over a residual that it has yet to pay."""
+        owed = self.reducer.residual
+        return owed if self.kind == SPARSE or owed.any() else None
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {}
-        if isinstance(self.reducer, SparseAllreduce):
+        if self.residual is not None:
             state["reducer"] = _to_tensors(self.reducer.state_dict())
             state["residual"] = state["reducer"].pop("residual", torch.zeros(self.size, dtype=self._flat.dtype))
-        elif self._owed is not None:
-            state["residual"] = torch.from_numpy(self._owed.copy())
         if self.momentum is not None:
             state["velocity"] = torch.from_numpy(self.momentum.velocity.copy())
             if self.momentum.decay_velocity is not None:
@@ -182,9 +168,7 @@ class FlatBucket:
         if "residual" in state:
             residual = np.ascontiguousarray(state["residual"].numpy(), self._vector.dtype)
             saved = _to_arrays(state["reducer"]) if "reducer" in state else {}
-            if not isinstance(self.reducer, SparseAllreduce):
-                self._owed = residual if residual.any() else None
-            elif same_ranks and saved.get("config") == self.reducer.state_dict()["config"]:
+            if same_ranks and saved.get("config") == self.reducer.state_dict()["config"]:
                 self.reducer.load_state_dict(saved | {"residual": residual})
             else:
                 self.reducer.start_from(residual)
@@ -194,17 +178,16 @@ class FlatBucket:
             self.momentum.decay_velocity = None if decay is None else decay.numpy().copy()
 
 
-def write_mean(result: SparseVector | Values, out: Values, ranks: int, scale: float) -> None:
+def write_mean(result: SparseVector, out: Values, ranks: int, scale: float) -> None:
     """``out`` = the mean of which ``result`` is the sum over ranks, times ``scale``."""
     kind = out.dtype.type
-    if isinstance(result, SparseVector):
-        mean = result.values / kind(ranks)
+    everything = result.nnz == result.size
+    mean = np.divide(result.values, kind(ranks), out=out if everything else None)
+    if scale != 1:
+        mean *= kind(scale)
+    if not everything:
         out.fill(0)
-        out[result.indices] = mean if scale == 1 else mean * kind(scale)
-    else:
-        np.divide(result, ranks, out=out)
-        if scale != 1:
-            out *= kind(scale)
+        out[result.indices] = mean
 
 
 def points_to(grad: torch.Tensor | None, view: torch.Tensor) -> bool:

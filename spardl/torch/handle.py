@@ -17,7 +17,6 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from spardl.agreement import gather_json
-from spardl.allreduce import SparseAllreduce
 from spardl.errors import NonFiniteGradient
 from spardl.runtime.group import CommLike, Group
 from spardl.runtime.mpi import wait_all
@@ -121,7 +120,7 @@ class Handle:
     @property
     def stats(self) -> Stats:
         """This rank's totals so far."""
-        squares = [float(np.linalg.norm(b.residual)) ** 2 for b in self._buckets if b.residual is not None]
+        squares = [float(np.linalg.norm(owed)) ** 2 for b in self._buckets if (owed := b.residual) is not None]
         density = self._entries / self._elements if self._elements else 0.0
         return replace(self._stats, density=density, residual_norm=float(np.sqrt(sum(squares))))
 
@@ -130,9 +129,9 @@ class Handle:
         """What this rank still owes, by parameter; copies. Parameters that are sent whole are not listed."""
         owed = {}
         for bucket in self._buckets:
-            if isinstance(bucket, FlatBucket) and bucket.residual is not None:
+            if isinstance(bucket, FlatBucket) and (residual := bucket.residual) is not None:
                 for slot in bucket.slots:
-                    part = torch.from_numpy(bucket.residual[slot.start : slot.start + slot.parameter.numel()].copy())
+                    part = torch.from_numpy(residual[slot.start : slot.start + slot.parameter.numel()].copy())
                     owed[slot.name] = part.as_strided(slot.view.size(), slot.view.stride())
         return owed
 
@@ -382,7 +381,7 @@ class Handle:
         if isinstance(self._sync, SparDL) and callable(self._sync.density):
             density = self._sync.density_at(self._step)
             for bucket in self._buckets:
-                if isinstance(bucket, FlatBucket) and isinstance(bucket.reducer, SparseAllreduce):
+                if isinstance(bucket, FlatBucket) and bucket.kind == SPARSE:
                     bucket.reducer.retune(density=density)
 
     # -- checks --------------------------------------------------------------------------------------------------------

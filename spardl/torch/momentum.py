@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from spardl.kernels.api import Indices, Values
+from spardl.kernels.api import Values
+from spardl.sparse import SparseVector
 
 
 class MomentumCorrection:
@@ -37,11 +38,11 @@ class MomentumCorrection:
         self._ahead += grad
         return self._ahead
 
-    def commit(self, sent: Indices | None) -> None:
-        """The hand-in went well; ``sent`` are the indices of the result (None: all, as in a dense bucket)."""
+    def commit(self, result: SparseVector) -> None:
+        """The hand-in went well, and this is what came of it."""
         self.velocity, self._next = self._next, self.velocity
-        if self._masking and sent is not None:
-            self.velocity[sent] = 0
+        if self._masking:
+            self.velocity[result.indices] = 0
 
     def add_decay(self, start: int, parameter: torch.Tensor, weight_decay: float, grad: torch.Tensor) -> None:
         """Adds to the result's part ``grad``, which begins at ``start``, what the optimizer's own decay term lacks."""

@@ -328,14 +328,14 @@ def test_half_precision_parameters_owe_in_full_precision(dtype):
 # -- momentum, clipping, warm-up ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("exclude", [(), ["*.bias"]])
+@pytest.mark.parametrize(("exclude", "masking"), [((), False), (["*.bias"], False), (["*"], True)])
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_momentum_correction_with_everything_sent_is_momentum(nesterov, exclude):
+def test_momentum_correction_with_everything_sent_is_momentum(nesterov, exclude, masking):
     plain, model = small_model(dtype=torch.float64), small_model(dtype=torch.float64)
     options = {"lr": 0.01, "weight_decay": 0.1}
     reference = sgd(plain, momentum=0.9, nesterov=nesterov, **options)
     optimizer = sgd(model, **options)
-    sync = spt.SparDL(density=1.0, momentum=0.9, nesterov=nesterov, momentum_masking=False)
+    sync = spt.SparDL(density=1.0, momentum=0.9, nesterov=nesterov, momentum_masking=masking)
     distribute(optimizer, model, sync, exclude=exclude)
     for network, optim in ((plain, reference), (model, optimizer)):
         for inputs in batches(8, dtype=torch.float64):
@@ -591,6 +591,37 @@ def test_restored_with_other_settings_nothing_is_lost(change):
     sent_whole = {"dense": 4, "exclude": 3}.get(change, 0)
     assert len(handle.residuals) == 4 - sent_whole
     assert (handle.stats.steps, handle.state_dict()["steps"]) == (1, 5)
+
+
+def test_a_dense_bucket_owes_what_it_took_over_until_a_step_succeeds():
+    model = small_model(dtype=torch.float64)
+    optimizer = sgd(model)
+    handle = distribute(optimizer, model, bucket_mb=0.0003)
+    for inputs in batches(3, dtype=torch.float64):
+        optimizer.zero_grad()
+        backward(model, inputs)
+        optimizer.step()
+    owed, state = handle.residuals, handle.state_dict()
+    handle.remove()
+
+    for _ in range(2):  # of the sparse handle's state, and of a dense one's that owes
+        handle = distribute(optimizer, model, spt.Dense(), bucket_mb=0.0003)
+        handle.load_state_dict(state)
+        state = handle.state_dict()
+        assert handle.stats.residual_norm > 0
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        model[0].bias.grad[3] = torch.nan  # in one of the buckets: the others have to be taken back
+        with pytest.raises(spardl.NonFiniteGradient, match=r"of '0\.bias' on rank 0"):
+            optimizer.step()
+        assert all(torch.equal(handle.residuals[name], residual) for name, residual in owed.items())
+        model[0].bias.grad[3] = 1
+        handle.synchronize()
+        for name, p in model.named_parameters():
+            assert torch.equal(p.grad, owed[name] + 1)
+        assert (handle.residuals, handle.stats.residual_norm, handle.stats.density) == ({}, 0, 1)
+        assert not any("residual" in bucket for bucket in handle.state_dict()["buckets"])
+        handle.remove()
 
 
 def test_state_taken_before_the_first_step_and_states_that_do_not_fit():

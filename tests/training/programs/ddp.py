@@ -62,6 +62,23 @@ restored = other.state_dict(model)
 assert restored["steps"] == 5
 assert all(torch.equal(restored["residuals"][name], residual) for name, residual in owed.items())
 
+# A dense hook pays at once what it takes over, unless its step fails.
+dense = spt.ddp_hook(spt.Dense(), scaler=torch.amp.GradScaler("cpu", init_scale=1.0), timeout=20)
+model, parallel, optimizer = build(dense)
+parallel(inputs(me, 0)).sum().backward()  # DDP has one bucket until it knows the order, then two
+dense.load_state_dict(model, {"steps": 5, "residuals": owed})
+spoil = model[0].bias.register_hook(lambda grad: grad * (torch.nan if me == P - 1 else 1))
+parallel(inputs(me, 0)).sum().backward()
+spoil.remove()
+kept = dense.state_dict(model)["residuals"]
+assert all(torch.equal(kept[name], residual) for name, residual in owed.items())
+mine = own_gradient(model, 0) + torch.cat([owed[name] for name, _ in model.named_parameters()])
+optimizer.zero_grad()
+parallel(inputs(me, 0)).square().sum().backward()
+world.Allreduce(mine.numpy(), total)
+np.testing.assert_allclose(P * flat(model, lambda p: p.grad).numpy(), total, rtol=0, atol=1e-9)
+assert dense.state_dict(model)["residuals"] == {}
+
 # Dense equals DDP's own mean.
 for sync in (spt.Dense(), spt.SparDL(density=1.0)):
     hook = spt.ddp_hook(sync, timeout=20)
