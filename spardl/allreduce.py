@@ -167,6 +167,11 @@ class SparseAllreduce:
         return self._config.algorithm
 
     @property
+    def is_dense(self) -> bool:
+        """Whether all of every gradient is reduced at once."""
+        return self._config.algorithm in DENSE
+
+    @property
     def teams(self) -> int:
         return int(self._config.teams)
 

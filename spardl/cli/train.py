@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from spardl.cli.digits import Job, Outcome
 
 
+class Teams(click.ParamType):  # type: ignore[type-arg]
+    """A number, or ``auto``."""
+
+    name = "number|auto"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int | str:
+        return "auto" if value == "auto" else int(click.IntRange(1).convert(value, parameter, context))
+
+
 @click.command()
 @click.option(
     "--sync",
@@ -26,10 +35,10 @@ if TYPE_CHECKING:
 @click.option("--density", type=click.FloatRange(0, 1, min_open=True), default=0.01, show_default=True)
 @click.option(
     "--teams",
-    type=click.IntRange(1),
+    type=Teams(),
     multiple=True,
     default=(1,),
-    help="Must divide the number of ranks; give several to compare.  [default: 1]",
+    help="Must divide the number of ranks, or auto; give several to compare.  [default: 1]",
 )
 @click.option("--residual", type=click.Choice(["global", "partial", "local"]), default="global", show_default=True)
 @click.option("--warmup", type=click.IntRange(0), default=0, show_default=True, help="Steps with higher densities.")
@@ -41,7 +50,7 @@ if TYPE_CHECKING:
 def train(
     syncs: tuple[str, ...],
     density: float,
-    teams: tuple[int, ...],
+    teams: tuple[int | str, ...],
     residual: str,
     warmup: int,
     epochs: int,
@@ -66,7 +75,7 @@ def train(
             continue
         for number in teams:
             schedule = spt.Warmup(density, warmup) if warmup else density
-            label = f"{name}, {number} teams" if number > 1 else name
+            label = f"{name}, {number} teams" if number != 1 else name
             runs[label] = spt.SparDL(density=schedule, teams=number, residual=residual)
     _compare(runs, Job(epochs, batch, lr, seed), json_path)
 

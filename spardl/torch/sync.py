@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from spardl.allreduce import SAGS
+from spardl.allreduce import ALGORITHMS, SAGS
+from spardl.cost.plan import AUTO, ProfileLike
 from spardl.residual import POLICIES
 from spardl.wire import INDEX_CODINGS, VALUE_CODINGS
 
@@ -44,7 +45,9 @@ class SparDL:
     Parameters
     ----------
     density: fraction of each bucket to keep, or a function of the step that returns it, such as ``Warmup``.
-    teams, sag, residual, wire, wire_dtype, backend: as for ``spardl.SparseAllreduce``.
+    teams, sag, residual, wire, wire_dtype, backend, profile: as for ``spardl.SparseAllreduce``.
+    algorithm: ``"auto"`` sends a bucket densely where that is predicted to be faster; or any that
+        ``spardl.SparseAllreduce`` knows, to compare with.
     momentum, nesterov: momentum correction: momentum is applied on each rank before selection, so that a gradient that
         waited arrives with the velocity it would have had. Take the momentum out of the optimizer when you set this.
     momentum_masking: where a gradient was sent, its velocity starts again from zero, so that old momentum does not
@@ -54,12 +57,14 @@ class SparDL:
     """
 
     density: Density
-    teams: int = 1
+    teams: int | str = 1
     sag: str = "auto"
     residual: str = "global"
     wire: str = "auto"
     wire_dtype: str = "same"
     backend: str = "auto"
+    algorithm: str = "spardl"
+    profile: ProfileLike = None
     momentum: float = 0.0
     nesterov: bool = False
     momentum_masking: bool = True
@@ -68,8 +73,10 @@ class SparDL:
     def __post_init__(self) -> None:
         if not callable(self.density):
             _expect_density(self.density)
-        _expect(isinstance(self.teams, int) and self.teams >= 1, "SparDL", "teams", "a number >= 1", self.teams)
+        number = isinstance(self.teams, int) and self.teams >= 1
+        _expect(number or self.teams == AUTO, "SparDL", "teams", "a number >= 1 or 'auto'", self.teams)
         for name, choices in (
+            ("algorithm", (*ALGORITHMS, AUTO)),
             ("sag", SAGS),
             ("residual", POLICIES),
             ("wire", INDEX_CODINGS),
@@ -86,6 +93,10 @@ class SparDL:
         if not callable(self.density):
             return self.density
         return _expect_density(self.density(step))
+
+    def lasting_density(self, step: int) -> float:
+        """What most of the training will use, as far as one can know: to plan for."""
+        return self.density.density if isinstance(self.density, Warmup) else self.density_at(step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pytest
 import torch
+from cost.profiles import ethernet
 from mpi4py import MPI
 from torch import nn
 
@@ -820,3 +821,15 @@ def test_stats():
 def test_ddp_hook_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match=r"need spardl.torch.distribute"):
         spt.ddp_hook(spt.SparDL(density=0.1, momentum=0.9), MPI.COMM_SELF)
+
+
+def test_auto_plans_for_the_density_that_lasts(caplog):
+    """A warm-up starts with many gradients; the plan is for the few that follow."""
+    caplog.set_level("INFO", "spardl.plan")
+    model = small_model()
+    optimizer = sgd(model)
+    sync = spt.SparDL(density=spt.Warmup(0.01, steps=100), algorithm="auto", teams="auto", profile=ethernet(1))
+    distribute(optimizer, model, sync)
+    train(model, optimizer, 2)
+    size = sum(p.numel() for p in model.parameters())
+    assert f"n = {size:,}, k = {round(0.01 * size)}: chose " in caplog.text

@@ -13,7 +13,7 @@ import spardl.torch as spt
         ({"density": 0}, "density to be a number above 0 and at most 1, got 0"),
         ({"density": 1.5}, "density to be a number above 0 and at most 1, got 1.5"),
         ({"density": "1%"}, "density .* got '1%'"),
-        ({"density": 0.1, "teams": 0}, "teams to be a number >= 1, got 0"),
+        ({"density": 0.1, "teams": 0}, "teams to be a number >= 1 or 'auto', got 0"),
         ({"density": 0.1, "residual": "none"}, "residual to be one of .*, got 'none'"),
         ({"density": 0.1, "sag": "x"}, "sag to be one of"),
         ({"density": 0.1, "wire": "zip"}, "wire to be one of"),
