@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spardl.cli.digits import Job, Outcome
 
 
-class Teams(click.ParamType):  # type: ignore[type-arg]
+class Teams(click.ParamType[int | str]):
     """A number, or ``auto``."""
 
     name = "number|auto"
