@@ -129,7 +129,8 @@ class DdpHook:
         bucket = self._buckets.get(given.index())
         if bucket is None or bucket.keys != [id(parameter) for parameter in parameters]:
             if bucket is not None:
-                self._owed, self._buckets = self._residuals(), {}
+                for index in [index for index, old in self._buckets.items() if old.task is None]:
+                    self._owed |= self._buckets.pop(index).residuals()  # those under way are as before
             dtype = ACCUMULATED_AS[given.buffer().dtype]
             kind = DENSE if isinstance(self._sync, Dense) else SPARSE
             reducer = self._builder.reducer(kind, given.buffer().numel(), self._step)
