@@ -49,16 +49,13 @@ def state_for(state: Mapping[str, Any], ranks: int, rank: int) -> Mapping[str, A
 
 def reshard(states: Sequence[Mapping[str, Any]], ranks: int, rank: int) -> dict[str, Any]:
     """What ``rank`` of ``ranks`` takes over: old ranks are dealt out in turn, so that sums over ranks are kept."""
-    takes = range(rank, len(states), ranks)
     buckets = []
-    for number, template in enumerate(states[0]["buckets"]):
-        bucket = {name: template[name] for name in _EQUAL_ON_ALL if name in template}
+    for olds in zip(*(state["buckets"] for state in states), strict=True):
+        bucket = {name: olds[0][name] for name in _EQUAL_ON_ALL if name in olds[0]}
         for name in _ADDITIVE:
-            if name in template:
-                total = torch.zeros_like(template[name])
-                for old in takes:
-                    total += states[old]["buckets"][number][name]
-                bucket[name] = total
+            held = [old[name] for old in olds if name in old]  # a dense bucket has no residual where nothing is owed
+            if held:
+                bucket[name] = sum((old[name] for old in olds[rank::ranks] if name in old), torch.zeros_like(held[0]))
         buckets.append(bucket)
     return {"format": FORMAT, "ranks": len(states), "rank": rank, "steps": states[0]["steps"], "buckets": buckets}
 

@@ -44,6 +44,16 @@ def test_sums_over_ranks_are_kept(before, after):
         assert (state["steps"], state["ranks"]) == (7, before)
 
 
+@pytest.mark.parametrize("owing", [0, 1, 2])
+def test_a_residual_that_one_rank_alone_has(owing):
+    old = states(3)
+    for state in old[:owing] + old[owing + 1 :]:
+        del state["buckets"][0]["residual"]
+    for ranks in (1, 2, 4):
+        new = [reshard(old, ranks, rank)["buckets"][0]["residual"] for rank in range(ranks)]
+        assert torch.equal(sum(new), old[owing]["buckets"][0]["residual"])
+
+
 def test_as_many_ranks_get_their_own_back():
     old = states(3)
     joined = join_states(old[::-1])
