@@ -246,11 +246,16 @@ def wait_all(tasks: Sequence[Task[Any]]) -> list[Any]:
     """
     pause = Backoff()
     while not all(task.done for task in tasks):
-        moved = False
-        for task in tasks:
-            try:
-                moved |= task.advance()
-            except Exception:  # kept by the task
-                moved = True
-        pause.reset() if moved else pause()
+        pause.reset() if advance_all(tasks) else pause()
     return [task.wait() for task in tasks]
+
+
+def advance_all(tasks: Sequence[Task[Any]]) -> bool:
+    """Moves several collectives as far as possible without waiting. True if anything moved; wait raises errors."""
+    moved = False
+    for task in tasks:
+        try:
+            moved |= task.advance()
+        except Exception:  # kept by the task
+            moved = True
+    return moved

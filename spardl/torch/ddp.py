@@ -4,7 +4,6 @@
 Buckets are reduced while backward goes on; their futures are completed in the last one's call.
 """
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ from spardl.allreduce import SparseAllreduce
 from spardl.errors import NonFiniteGradient
 from spardl.kernels.api import Values
 from spardl.runtime.group import CommLike, resolve
-from spardl.runtime.mpi import Task, default_timeout, wait_all
+from spardl.runtime.mpi import Task, advance_all, default_timeout, wait_all
 from spardl.sparse import SparseVector
 from spardl.torch.buckets import BucketBuilder
 from spardl.torch.flat import write_mean
@@ -55,7 +54,6 @@ class _Bucket:
         self.grad: Values = np.empty(sum(p.numel() for p in parameters), str(dtype).removeprefix("torch."))
         self.buffer: torch.Tensor  # DDP's, in which the result is expected
         self.future: torch.futures.Future[torch.Tensor]
-        self.task: Task[SparseVector] | None = None
 
     def residuals(self) -> dict[int, Values]:
         """Copies, by parameter; none if nothing is owed, as in a dense bucket after a step."""
@@ -80,6 +78,7 @@ class DdpHook:
         self._group = resolve(comm, timeout)
         self._builder = BucketBuilder({}, sync, comm, self._group, timeout)
         self._buckets: dict[int, _Bucket] = {}
+        self._under_way: list[tuple[_Bucket, Task[SparseVector]]] = []
         self._owed: dict[int, Values] = {}  # residuals of parameters whose buckets are not built yet
         self._step = 0
 
@@ -91,18 +90,17 @@ class DdpHook:
         scale = float(self._scaler.get_scale()) if self._scaler is not None else 1.0
         if scale != 1:
             mine.grad *= mine.grad.dtype.type(1 / scale)
-        mine.task = mine.reducer.start(mine.grad)
-        for other in self._buckets.values():
-            if other.task is not None:
-                with contextlib.suppress(Exception):  # raised below, when all have ended
-                    other.task.advance()
+        self._under_way.append((mine, mine.reducer.start(mine.grad)))
+        advance_all([task for _, task in self._under_way])
         if bucket.is_last():
             self._finish(scale)
         return mine.future
 
     def state_dict(self, model: torch.nn.Module) -> dict[str, Any]:
         """This rank's residuals by name, and the step, for ``torch.save``."""
-        owed = self._residuals()
+        owed = dict(self._owed)
+        for bucket in self._buckets.values():
+            owed |= bucket.residuals()
         residuals = {n: torch.from_numpy(owed[id(p)].copy()) for n, p in model.named_parameters() if id(p) in owed}
         return {"steps": self._step, "residuals": residuals}
 
@@ -117,20 +115,15 @@ class DdpHook:
         for bucket in self._buckets.values():
             bucket.take_over(self._owed)
 
-    def _residuals(self) -> dict[int, Values]:
-        owed = dict(self._owed)
-        for bucket in self._buckets.values():
-            owed |= bucket.residuals()
-        return owed
-
     def _known(self, given: GradBucket) -> _Bucket:
         """DDP lays its buckets out anew after the first step; residuals move along with their parameters."""
         parameters = given.parameters()
         bucket = self._buckets.get(given.index())
         if bucket is None or bucket.keys != [id(parameter) for parameter in parameters]:
             if bucket is not None:
-                for index in [index for index, old in self._buckets.items() if old.task is None]:
-                    self._owed |= self._buckets.pop(index).residuals()  # those under way are as before
+                under_way = [as_before for as_before, _ in self._under_way]
+                for index in [index for index, old in self._buckets.items() if old not in under_way]:
+                    self._owed |= self._buckets.pop(index).residuals()
             dtype = ACCUMULATED_AS[given.buffer().dtype]
             kind = DENSE if isinstance(self._sync, Dense) else SPARSE
             reducer = self._builder.reducer(kind, given.buffer().numel(), self._step)
@@ -139,28 +132,22 @@ class DdpHook:
         return bucket
 
     def _finish(self, scale: float) -> None:
-        buckets = [bucket for bucket in self._buckets.values() if bucket.task is not None]
-        tasks = [bucket.task for bucket in buckets if bucket.task is not None]
-        failed: Exception | None = None
+        under_way, self._under_way = self._under_way, []
         try:
-            wait_all(tasks)
+            wait_all([task for _, task in under_way])
         except Exception as error:
-            failed = error
-        for bucket, task in zip(buckets, tasks, strict=True):
-            bucket.task = None
-            if failed is None:
-                write_mean(task.wait(), bucket.grad, self._group.size, scale)
-                bucket.buffer.copy_(torch.from_numpy(bucket.grad))
-            elif task.error is None:
-                bucket.reducer.undo()
-        if failed is not None:
-            if not isinstance(failed, NonFiniteGradient) or self._scaler is None or not self._scaler.is_enabled():
-                raise failed
-            buckets[0].buffer.fill_(torch.inf)  # on all ranks: their scalers skip this step
+            for bucket, task in under_way:
+                if task.error is None:
+                    bucket.reducer.undo()
+            if not isinstance(error, NonFiniteGradient) or self._scaler is None or not self._scaler.is_enabled():
+                raise
+            under_way[0][0].buffer.fill_(torch.inf)  # on all ranks: their scalers skip this step
         else:
             self._step += 1
-            if isinstance(self._sync, SparDL) and callable(self._sync.density):
-                for bucket in buckets:
+            for bucket, task in under_way:
+                write_mean(task.wait(), bucket.grad, self._group.size, scale)
+                bucket.buffer.copy_(torch.from_numpy(bucket.grad))
+                if isinstance(self._sync, SparDL):
                     bucket.reducer.retune(density=self._sync.density_at(self._step))
-        for bucket in buckets:
+        for bucket, _ in under_way:
             bucket.future.set_result(bucket.buffer)

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from spardl.agreement import gather_json
 from spardl.errors import NonFiniteGradient
 from spardl.runtime.group import CommLike, Group
-from spardl.runtime.mpi import wait_all
+from spardl.runtime.mpi import Task, advance_all, wait_all
 from spardl.torch import checkpoint
 from spardl.torch.amp import NoScaler, ScalerGuard
 from spardl.torch.buckets import Bucket, BucketBuilder
@@ -247,12 +247,12 @@ class Handle:
         self._take(name, bucket, position)
         if all(map(self._watch.was_sent, bucket.names)):
             bucket.start()
-        for other in self._buckets:
-            if other.task is not None:
-                with contextlib.suppress(Exception):  # kept by the task; synchronize() raises it
-                    other.task.advance()
+        advance_all(self._tasks())  # what fails, synchronize() raises
 
     # -- one cycle -----------------------------------------------------------------------------------------------------
+
+    def _tasks(self) -> list[Task[Any]]:
+        return [bucket.task for bucket in self._buckets if bucket.task is not None]
 
     def _take(self, name: str, bucket: Bucket, position: int) -> None:
         """Puts a gradient into its bucket."""
@@ -283,16 +283,15 @@ class Handle:
                 bucket.start()
 
     def _finish(self) -> None:
-        tasks = [bucket.task for bucket in self._buckets if bucket.task is not None]
+        tasks = self._tasks()
         computed = sum(task.traffic.compute_seconds for task in tasks)
         waiting_since = time.perf_counter()
-        with contextlib.suppress(Exception):
+        try:
             wait_all(tasks)
-        ended = time.perf_counter()
-        failed = next(((b, b.task.error) for b in self._buckets if b.task is not None and b.task.error), None)
-        if failed is not None:
-            self._take_back(*failed)
+        except Exception as error:
+            self._take_back(error)
             return
+        ended = time.perf_counter()
         scale = 1 / self._unscale if self._unscale else 1.0
         decay = self._weight_decay()
         for bucket in self._buckets:
@@ -321,12 +320,10 @@ class Handle:
                 bucket.undo()
         self._give_back()
 
-    def _take_back(self, failed: Bucket, error: BaseException) -> None:
+    def _take_back(self, error: Exception) -> None:
         """A bucket failed, on all ranks: so the step has not happened."""
-        for bucket in self._buckets:
-            if bucket.task is not None and bucket.task.error is None:
-                bucket.undo()
-        self._give_back()
+        failed = next(bucket for bucket in self._buckets if bucket.task is not None and bucket.task.error is error)
+        self._give_up(error)
         if not isinstance(error, NonFiniteGradient):
             raise error
         if self._amp.skips:
@@ -378,7 +375,7 @@ class Handle:
         }
 
     def _retune(self) -> None:
-        if isinstance(self._sync, SparDL) and callable(self._sync.density):
+        if isinstance(self._sync, SparDL):
             density = self._sync.density_at(self._step)
             for bucket in self._buckets:
                 if isinstance(bucket, FlatBucket) and bucket.kind == SPARSE:
