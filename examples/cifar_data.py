@@ -56,18 +56,26 @@ def load_shared(comm: "MPI.Intracomm", directory: Path, train: int | None = None
 
     So one rank decodes while the others wait, and only its machine needs the directory.
     """
-    told: Cifar | str | None = None
+    counts = np.zeros(3, np.int64)  # training images, test images, classes
+    parts: list[npt.NDArray[Any]] = []
+    problem = ""
     if comm.rank == 0:
         try:
             data = load(directory)
-            parts = [*(part[:train] for part in data[:2]), *(part[:test] for part in data[2:4])]
-            told = Cifar(*map(np.array, parts), data.classes)  # copies: of a cache, only this much is read
+            cut = [*(part[:train] for part in data[:2]), *(part[:test] for part in data[2:4])]
+            parts = [np.array(part, order="C") for part in cut]  # copies: of a cache, only this much is read
+            counts[:] = len(parts[0]), len(parts[2]), data.classes
         except (DataError, OSError, ImportError) as error:
-            told = str(error)
-    told = comm.bcast(told)
-    if isinstance(told, Cifar):
-        return told
-    raise SystemExit(told if comm.rank == 0 else 1)
+            problem = str(error)
+    comm.Bcast(counts)
+    *sizes, classes = map(int, counts)
+    if classes == 0:
+        raise SystemExit(problem or 1)
+    if comm.rank > 0:
+        parts = [part for n in sizes for part in (np.empty((n, 3, SIDE, SIDE), np.uint8), np.empty(n, np.int64))]
+    for part in parts:
+        comm.Bcast(part)
+    return Cifar(*parts, classes)
 
 
 def load(directory: Path) -> Cifar:

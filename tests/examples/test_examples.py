@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from mpi.launcher import launch
+from mpi.launcher import launch, run_job
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -253,6 +253,26 @@ def test_lstm_reads_texts(tmp_path):
     done = launch(1, ROOT / "examples/lstm.py", "--data", data)
     assert done.returncode != 0
     assert "texts.tsv, line 2: expected label<TAB>text, got 'no tab here" in done.stdout
+
+
+SHARED = """
+import sys
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+sys.path.insert(0, sys.argv[1])
+import cifar_data
+shared, read = cifar_data.load_shared(MPI.COMM_WORLD, Path(sys.argv[2]), 5), cifar_data.load(Path(sys.argv[2]))
+for got, expected in zip(shared, (read[0][:5], read[1][:5], *read[2:]), strict=True):
+    np.testing.assert_array_equal(got, expected, strict=isinstance(expected, np.ndarray))
+"""
+
+
+@pytest.mark.launches
+def test_cifar_is_the_same_on_all_ranks(tmp_path):
+    write_pickles(tmp_path)
+    done = run_job(2, [sys.executable, "-m", "mpi4py", "-c", SHARED, str(ROOT / "examples"), str(tmp_path)])
+    assert done.returncode == 0, done.stdout[-8000:]
 
 
 @pytest.mark.launches
