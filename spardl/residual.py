@@ -5,8 +5,6 @@ is known, ``settle`` turns the accumulator into the new residual. The global pol
 outside the result a rank keeps its own accumulator, on it what it discarded.
 """
 
-import numpy as np
-
 from spardl.kernels import memory
 from spardl.kernels.api import Indices, Kernels, Pair, Values
 
@@ -22,7 +20,6 @@ class Ledger:
         self._policy = policy
         self._sent: list[tuple[Indices, Values | None] | None] = [None] * blocks
         self._shares: list[Pair] = []
-        self._cut: Indices | None = None  # own entries that were selected but did not leave this rank
 
     def sent(self, block: int, indices: Indices, left_behind: Values | None) -> None:
         """``indices`` of the block were handed on, but for the rounding error ``left_behind``."""
@@ -33,11 +30,6 @@ class Ledger:
         if values is not None and len(indices):
             self._shares.append((indices, values))
 
-    def cut(self, indices: Indices, values: Values) -> None:
-        """Entries of the own block that no other rank ever saw."""
-        self.share(indices, values)
-        self._cut = indices
-
     def settle(self, acc: Values, result: list[Indices], overlays: list[Pair]) -> None:
         """Turns ``acc`` into the new residual; ``result`` holds the indices of the final result, block by block."""
         if self._policy == "global":
@@ -46,12 +38,9 @@ class Ledger:
             for indices in result:
                 acc[indices] = 0
         else:
-            for block, sent in enumerate(self._sent):
+            for sent in self._sent:
                 if sent is not None:
-                    indices = sent[0]
-                    if block == self._own and self._cut is not None:
-                        indices = np.setdiff1d(indices, self._cut, assume_unique=True)
-                    acc[indices] = 0
+                    acc[sent[0]] = 0
 
     def _settle_global(self, acc: Values, result: list[Indices], overlays: list[Pair]) -> None:
         for wanted, overlay, sent in zip(result, overlays, self._sent, strict=True):

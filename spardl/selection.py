@@ -113,9 +113,9 @@ class Selector:
         """Adds a sparse vector to block j, after all that was received into it before."""
         self.overlays[j] = self._kernels.overlay(*self.overlays[j], self._acc, indices, values)
 
-    def select(self, j: int) -> Pair:
-        """The budgeted number of largest entries of block j as it stands now."""
-        k = self._budgets[j]
+    def select(self, j: int, most: int | None = None) -> Pair:
+        """The budgeted number of largest entries of block j as it stands now, or ``most`` if that is less."""
+        k = self._budgets[j] if most is None else min(most, self._budgets[j])
         if k == 0:
             return self.nothing
         floor = float(self._floors[j])

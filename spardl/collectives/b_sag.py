@@ -36,11 +36,12 @@ class Width:
 
 
 def b_sag(party: Party, held: Pair, width: Width) -> Collective[tuple[Pair, Width]]:
-    """The entries kept of the sum over all teams, the same on all ranks of equal position; and the next width."""
+    """The entries kept of the sum over all teams, the same on all ranks of equal position; and the next width.
+
+    ``held`` are the h largest of the held block already.
+    """
     peers = party.layout.peers_of(party.rank)
-    first = party.kernels.split(*held, width.h)
-    party.ledger.cut(first.rest_indices, first.rest_values)
-    mine = party.as_on_the_wire((first.indices, first.values), 1)
+    mine = party.as_on_the_wire(held, 1)
     frames = yield from bruck(peers, party.team, party.frame(party.position, mine))
     parts = [party.frames.read(frame, sender) for frame, sender in zip(frames, peers, strict=True)]
     total = party.kernels.add_many(parts)  # in team order, so that all peers get the same bits

@@ -10,8 +10,8 @@ from spardl.effects import Bytes, Collective, Recv, Send
 from spardl.kernels.api import Pair, Values
 
 
-def spar_reduce_scatter(party: Party, grad: Values, residual: Values) -> Collective[Pair]:
-    """Returns the entries kept of the own block."""
+def spar_reduce_scatter(party: Party, grad: Values, residual: Values, most: int) -> Collective[Pair]:
+    """Returns the entries kept of the own block, at most so many."""
     team, position = party.layout.team_of(party.rank), party.position
     rounds = schedule.spar_reduce_scatter(len(team), position)
     at_once = rounds[0].sends if rounds else range(len(team))
@@ -26,7 +26,7 @@ def spar_reduce_scatter(party: Party, grad: Values, residual: Values) -> Collect
         arrived = yield Recv(source, step)
         for block, frame in zip(r.receives, wire.split(arrived, len(r.receives)), strict=True):
             party.selector.receive(block, *party.frames.read(frame, source))
-    indices, values = party.selector.select(position)
+    indices, values = party.selector.select(position, most)
     party.ledger.sent(position, indices, None)
     return indices, values
 

@@ -63,14 +63,17 @@ class SparDL(ErrorFeedback[Learnt]):
 
     def _run(self, grad: Values, acc: Values, memory: Learnt) -> Collective[tuple[SparseVector, Learnt]]:
         party = self._party(acc, memory.thresholds)
-        held = yield from spar_reduce_scatter(party, grad, self.residual)
         width = memory.width
-        if self.layout.teams > 1:
-            if self._sag == "r":
-                held = yield from r_sag(party, held)
-            else:
-                width = width.adjusted(party.budget, self.layout.teams)
-                held, width = yield from b_sag(party, held, width)
+        if self.layout.teams == 1:
+            held = yield from spar_reduce_scatter(party, grad, self.residual, party.budget)
+        elif self._sag == "r":
+            held = yield from spar_reduce_scatter(party, grad, self.residual, party.budget)
+            held = yield from r_sag(party, held)
+        else:
+            width = width.adjusted(party.budget, self.layout.teams)
+            # The h largest of the k largest are the h largest: B-SAG's narrowing needs no selection of its own.
+            held = yield from spar_reduce_scatter(party, grad, self.residual, width.h)
+            held, width = yield from b_sag(party, held, width)
         blocks = yield from _gather(party, held)
         party.ledger.settle(acc, [indices for indices, _ in blocks], self._selector.overlays)
         return joined(blocks, self.size), Learnt(self._selector.learnt(), width)

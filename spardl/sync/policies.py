@@ -1,0 +1,59 @@
+"""When a round begins: a policy looks at who is ready, and says whether that is enough."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from spardl.sync.probing import draw_probes
+
+
+class Policy(Protocol):
+    """All are asked again whenever another rank has become ready, and see the same round's number each time."""
+
+    def begins(self, round: int, ready: Collection[int], working: Collection[int]) -> bool:
+        """``ready``: ranks with gradients that no round has taken. ``working``: those that may still bring some."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerOfChoices:
+    """RNA: a round waits for the first of ``q`` ranks that are drawn for it at random."""
+
+    q: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.q < 1:
+            raise ValueError(f"power_of_choices: expected q of at least 1, got {self.q}")
+
+    def begins(self, round: int, ready: Collection[int], working: Collection[int]) -> bool:
+        # Drawn among those that may answer: who has nothing more to bring would be waited for in vain.
+        able = sorted({*ready, *working})
+        return any(able[place] in ready for place in draw_probes(self.seed, round, len(able), self.q))
+
+
+@dataclass(frozen=True, slots=True)
+class Majority:
+    """Eager-SGD's: a round waits for one rank that is drawn at random, so that half of them are ready on average."""
+
+    seed: int = 0
+
+    def begins(self, round: int, ready: Collection[int], working: Collection[int]) -> bool:
+        return PowerOfChoices(1, self.seed).begins(round, ready, working)
+
+
+@dataclass(frozen=True, slots=True)
+class Solo:
+    """Eager-SGD's: a round begins with whoever is ready first."""
+
+    def begins(self, round: int, ready: Collection[int], working: Collection[int]) -> bool:
+        return bool(ready)
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Bulk-synchronous: a round waits for everyone."""
+
+    def begins(self, round: int, ready: Collection[int], working: Collection[int]) -> bool:
+        return bool(ready) and set(working) <= set(ready)
+
+
