@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from cluster import Cluster, ClusterError
 
 from spardl.bench.table import Column, Row, print_table
+from spardl.schedule import team_counts
 
 LIMIT = 1800  # seconds, of one command
 PYTHON = Path(sys.executable)
@@ -39,7 +40,12 @@ class Stage:
     runs: tuple[tuple[str, float], ...]  # size and density
     algorithms: tuple[str, ...] = ("all",)
     repeats: int = 10
-    max_seconds: float = 20.0
+    max_seconds: float = 8.0
+
+    def contenders(self) -> list[str]:
+        """``spardl*`` is SparDL with every number of teams."""
+        teams = [f"spardl:{d}" for d in team_counts(self.hosts)]
+        return [name for listed in self.algorithms for name in (teams if listed == "spardl*" else [listed])]
 
     @property
     def name(self) -> str:
@@ -51,7 +57,10 @@ FULL = (
     Stage(5, "1gbit", (("vgg16", 0.01), ("resnet20", 0.01))),
     Stage(6, "1gbit", (("vgg16", 0.01), ("vgg16", 0.001), ("resnet20", 0.01), ("resnet20", 0.001))),
     Stage(8, "1gbit", (("vgg16", 0.01), ("resnet20", 0.01))),
-    Stage(6, "100mbit", (("vgg16", 0.01), ("resnet20", 0.01)), repeats=5),
+    Stage(
+        6, "100mbit", (("vgg16", 0.01),), algorithms=("spardl*", "topk_a", "topk_dsa", "gtopk", "oktopk", "dense_mpi")
+    ),
+    Stage(6, "100mbit", (("resnet20", 0.01),)),
     Stage(8, "100mbit", (("resnet20", 0.01),)),
     Stage(4, "100mbit", (("resnet20", 0.001),)),
 )
@@ -114,7 +123,7 @@ def measure(stage: Stage, folder: Path, emulate: bool) -> list[Path]:
             output = folder / f"{size}-{density:g}.json"
             flags = [f"--size={size}", f"--density={density}", f"--profile={profile}", f"--output={output}"]
             flags += [f"--repeats={stage.repeats}", f"--max-seconds={stage.max_seconds}", f"--label={label}"]
-            run(where, [*spardl, "bench", *flags, *(f"--algorithm={name}" for name in stage.algorithms)])
+            run(where, [*spardl, "bench", *flags, *(f"--algorithm={name}" for name in stage.contenders())])
             results.append(output)
     return results
 

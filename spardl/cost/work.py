@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from spardl import schedule
+from spardl.collectives.spardl import choose_sag
 from spardl.cost.traffic import Message, Setting, Sparse, Transfer
 
 Work: TypeAlias = "Counter[str]"  # kernel, as in a profile's gamma → elements or entries
@@ -38,14 +39,16 @@ def _spardl_work(s: Setting, rounds: Sequence[Transfer]) -> Work:
     scatter, between = schedule.ceil_log2(p), len(rounds) - 2 * schedule.ceil_log2(p)
     scattered, _ = _entries(t.received for t in rounds[:scatter])
     exchanged, _ = _entries(t.received for t in rounds[scatter : scatter + between])
-    own = s.k * s.teams // s.ranks
+    own = s.k // p
+    if choose_sag(s.sag, s.teams) == "b":
+        own = -(-own // s.teams)  # B-SAG's width
     sent, _ = _entries(t.sent for t in rounds[: scatter + between])
     received, frames = _entries(t.received for t in rounds)
     return Counter(
         {
             "call": 1,
             "accumulate": s.size,
-            "select": round(_CANDIDATES * s.k) + scattered,
+            "select": round(_CANDIDATES * (s.k - s.k // p + own)) + scattered,
             "overlay": scattered,
             "add": exchanged + own * between,
             "settle": 2 * s.k,

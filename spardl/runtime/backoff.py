@@ -22,7 +22,7 @@ _CROWDED = _Pace(1, 2, 20e-6, 2e-3)
 def _pace() -> _Pace:
     """Crowded if the launcher told of more ranks on this host than there are cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    told = (os.environ.get(name) for name in ("SPARDL_RANKS_PER_HOST", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"))
+    told = (os.environ.get(name) for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"))
     return _CROWDED if any(ranks is not None and int(ranks) > cores for ranks in told) else _ROOMY
 
 

@@ -55,5 +55,3 @@ class All:
 
     def begins(self, round: int, ready: Collection[int], working: Collection[int]) -> bool:
         return bool(ready) and set(working) <= set(ready)
-
-
