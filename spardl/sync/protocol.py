@@ -120,7 +120,7 @@ def worker(rank: int, box: Box, part: Part) -> Machine[int]:
         _, note = heard
         if isinstance(note, Stop):
             return next_round
-        if isinstance(note, Go) and note.round == next_round:
+        if isinstance(note, Go):
             if prepared is not None:
                 part.undo()
                 prepared = None
