@@ -1,5 +1,6 @@
 """SparDL's sparse all-reduce, composed: Spar-Reduce-Scatter, Spar-All-Gather between teams, gather, residuals."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,9 +53,20 @@ class SparDL(ErrorFeedback[Learnt]):
         self.layout, self.place = layout, layout.place(rank)
         self._sag = choose_sag(sag, layout.teams)
         self._policy = residual
+        self._elsewhere: dict[schedule.Teams, Learnt] = {}  # what was learnt with other numbers of ranks
         super().__init__(size, k, rank=rank, ranks=layout.ranks, dtype=dtype, kernels=kernels, codec=codec)
 
+    def regroup(self, layout: schedule.Teams, rank: int) -> None:
+        """Other ranks from the next reduce on: the residual stays, what was learnt with as many ranks comes back."""
+        self._elsewhere[self.layout] = self._memory
+        self.layout, self.place, self.rank, self.ranks = layout, layout.place(rank), rank, layout.ranks
+        self._sag = choose_sag("auto", layout.teams)
+        self._frames = replace(self._frames, rank=rank)
+        self.rebudget(self._k)
+        self._memory = self._elsewhere.get(layout, self._memory)
+
     def _budget(self, k: int) -> Learnt:
+        self._k = k
         self._blocks = schedule.cut_blocks(self.size, k, self.layout.per_team)
         self._selector = Selector(self._kernels, self._blocks, self.dtype, self.rank)
         own_budget = self._blocks.budgets[self.place.position]

@@ -47,11 +47,11 @@ class Channel:
     """Not for several threads at once, and for one collective at a time; any number of channels may be in use."""
 
     def __init__(self, group: Group, pair: int) -> None:
-        self.group = group
+        self.group, self.pair = group, pair
         self._data_tag, self._control_tag = group.tags(pair)
         self._position = {rank: position for position, rank in enumerate(group.ranks)}
         self._call = 0
-        self._busy = False
+        self._busy = self._among_some = False
         self._ahead_since: float | None = None
         self._failed: set[int] = set()
         self._notices: defaultdict[int, list[Notice]] = defaultdict(list)
@@ -63,12 +63,20 @@ class Channel:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> int:
-        """Starts the next call and returns its number."""
+    def begin(self, number: int | None = None) -> int:
+        """Starts the next call and returns its number.
+
+        With ``number``, a call that not all ranks take part in: its members know it by this number, which is higher
+        than those of all calls before, and what the others do does not concern it.
+        """
         if self._busy:
             raise RuntimeError("a collective is already under way on this channel; wait for it before the next")
         self._busy = True
-        self._outbox = [(request, buffer) for request, buffer in self._outbox if not request.Test()]
+        self.sweep()
+        self._among_some = number is not None
+        if number is not None:
+            self._call = number
+            return number
         self._call += 1
         self._hear()
         # The others gave up waiting for us: that call is over, and this one is their next.
@@ -76,6 +84,11 @@ class Channel:
             self._failed.add(self._call)
             self._call += 1
         return self._call
+
+    def sweep(self) -> bool:
+        """Lets go of what has been sent. True if all has."""
+        self._outbox = [(request, buffer) for request, buffer in self._outbox if not request.Test()]
+        return not self._outbox
 
     def end(self, *, failed: bool) -> None:
         self._busy = False
@@ -99,7 +112,7 @@ class Channel:
         self._hear()
         for call in [call for call in self._notices if call < self._call]:
             for notice in self._notices.pop(call):
-                if call not in self._failed:
+                if call not in self._failed and not self._among_some:
                     raise OutOfStep(
                         f"rank {notice.sender} failed in call {call}, which succeeded on rank {self.group.me}: "
                         "the ranks' states differ now. Restore all of them from a checkpoint."
@@ -107,7 +120,8 @@ class Channel:
         for notice in self._notices[self._call]:
             if not notice.is_stall:
                 raise Told(from_notice(notice.body, notice.sender))
-        self._require_in_step()
+        if not self._among_some:
+            self._require_in_step()
         return self._notices[self._call]
 
     def _require_in_step(self) -> None:
@@ -172,6 +186,12 @@ class Channel:
                 f"rank {self.group.me} is still in an Allreduce of the MPI library that an earlier call gave up; "
                 "build the SparseAllreduce anew"
             )
+
+    def drain(self) -> None:
+        """Between calls: throws away what has come, so that senders can let go of it."""
+        while (message := self.group.comm.Improbe(MPI.ANY_SOURCE, self._data_tag, self._status)) is not None:
+            buffer = np.empty(self._status.Get_count(MPI.BYTE), np.uint8)
+            self._outbox.append((message.Irecv([buffer, MPI.BYTE]), buffer))
 
     def abandon(self, request: MPI.Request, buffer: Bytes) -> None:
         """Leaves a message to complete whenever its receiver throws it away."""

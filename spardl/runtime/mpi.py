@@ -49,7 +49,12 @@ class Task(Generic[Result]):
     """A collective in flight. ``advance`` it now and then, or ``wait`` for it."""
 
     def __init__(
-        self, channel: Channel, generator: Collective[Result], timeout: float, name: str = "collective"
+        self,
+        channel: Channel,
+        generator: Collective[Result],
+        timeout: float,
+        name: str = "collective",
+        number: int | None = None,
     ) -> None:
         self.traffic = Traffic()
         self._channel, self._timeout, self._name = channel, timeout, name
@@ -64,7 +69,7 @@ class Task(Generic[Result]):
         self._stall_ends: float | None = None
         self._quiet_since = time.monotonic()
         self._next_look = 0.0  # at once: another rank may have failed in this call before we came
-        channel.begin()
+        channel.begin(number)
 
     @property
     def done(self) -> bool:
@@ -111,6 +116,11 @@ class Task(Generic[Result]):
         """Ends the collective, on all ranks with ``error``, unless it has ended."""
         if not self.done:
             self._fail(error)
+
+    def call_off(self) -> None:
+        """Ends the collective on this rank alone; the others have to be told by some other way."""
+        if not self.done:
+            self._end(RuntimeError(f"{self._name} was called off"))
 
     # -- one step ------------------------------------------------------------------------------------------------------
 
@@ -221,6 +231,10 @@ class Task(Generic[Result]):
             error = error.error
         else:
             self._channel.tell_fault(error)
+        self._end(error)
+        return error
+
+    def _end(self, error: BaseException) -> None:
         for outgoing in self._outgoing:
             self._channel.abandon(outgoing.request, outgoing.message)
         if self._summing is not None:
@@ -230,7 +244,6 @@ class Task(Generic[Result]):
         self._channel.end(failed=True)
         self._generator.close()
         self._outcome = error
-        return error
 
 
 def _flushed(generator: Collective[Result]) -> Collective[Result]:

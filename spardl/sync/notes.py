@@ -41,6 +41,20 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
+class Want:
+    """From rank to rank: send me this round's result."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """To all, from a rank that cannot go on: neither can the others."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Go:
     """To all: an attempt at a round, by its members. It ends every earlier attempt."""
 
@@ -56,7 +70,6 @@ class Commit:
 
     round: int
     has: tuple[int, ...]  # ranks that have the result
-    contributors: int
 
     def provider(self, rank: int) -> int:
         """From whom ``rank`` is to fetch it."""
@@ -70,9 +83,9 @@ class Stop:
     rounds: int
 
 
-Note: TypeAlias = Ready | Done | Prepared | Got | Pong | Ping | Go | Commit | Stop
+Note: TypeAlias = Ready | Done | Prepared | Got | Pong | Ping | Want | Fault | Go | Commit | Stop
 _KINDS: dict[str, Callable[..., Note]] = {
-    kind.__name__: kind for kind in (Ready, Done, Prepared, Got, Pong, Ping, Go, Commit, Stop)
+    kind.__name__: kind for kind in (Ready, Done, Prepared, Got, Pong, Ping, Want, Fault, Go, Commit, Stop)
 }
 
 

@@ -88,7 +88,7 @@ class Box(Protocol):
     def take(self, round: int) -> Any:
         """What waits, combined, to contribute to a round. It goes on waiting until it is published as contributed."""
 
-    def publish(self, round: int, result: Any, contributors: int, contributed: bool) -> None:
+    def publish(self, round: int, result: Any, contributed: bool) -> None:
         """What came of a round. Called for every round, in order."""
 
 
@@ -138,7 +138,7 @@ def worker(rank: int, box: Box, part: Part) -> Machine[int]:
                     continue
             contributed, prepared = prepared is not None, None
             told = None if contributed else told
-            box.publish(note.round, result, note.contributors, contributed)
+            box.publish(note.round, result, contributed)
             next_round += 1
             yield Tell(SCHEDULER, Got(note.round))
 
@@ -168,6 +168,7 @@ class Scheduler:
     _ready: set[int] = field(default_factory=set)
     _working: set[int] = field(default_factory=set)
     _silent: set[int] = field(default_factory=set)
+    _kept: dict[int, list[Note]] = field(default_factory=dict)  # for silent ranks: MPI's buffers would fill up
     _prepared: set[int] = field(default_factory=set)
     _got: dict[int, int] = field(default_factory=dict)  # the last round of which a rank has the result
 
@@ -204,7 +205,7 @@ class Scheduler:
         self._ready -= members
         has = members
         while True:
-            yield from self._tell_all(Commit(self.round, tuple(sorted(has)), len(members)))
+            yield from self._tell_all(Commit(self.round, tuple(sorted(has))))
             if not (yield from self._wait_for(self._without_result, has)):
                 return
             # Some who have it are silent. If there are no others, one of them has to come back first.
@@ -242,6 +243,8 @@ class Scheduler:
             return None
         sender, note = heard
         self._silent.discard(sender)
+        for kept in self._kept.pop(sender, []):
+            yield Tell(sender, kept)
         if isinstance(note, Ready):
             self._ready.add(sender)
         elif isinstance(note, Done):
@@ -254,4 +257,7 @@ class Scheduler:
 
     def _tell_all(self, note: Note, ranks: Iterable[int] | None = None) -> Machine[None]:
         for rank in range(self.ranks) if ranks is None else sorted(ranks):
-            yield Tell(rank, note)
+            if rank in self._silent:
+                self._kept.setdefault(rank, []).append(note)
+            else:
+                yield Tell(rank, note)

@@ -37,11 +37,10 @@ class Box:
         self.taken = len(self.waiting)
         return np.sum(self.waiting, axis=0)
 
-    def publish(self, round, result, contributors, contributed):
+    def publish(self, round, result, contributed):
         assert round == len(self.log)
         self.log[round] = result
         if contributed:
-            assert contributors >= 1
             self.contributions.append(round)
             del self.waiting[: self.taken]
             self.taken = 0

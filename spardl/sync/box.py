@@ -1,0 +1,166 @@
+"""Between the training thread, which deposits gradients and collects results, and the thread that communicates."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from spardl.errors import PeerTimeout
+from spardl.sync.parts import Sum, Values
+
+
+@dataclass(slots=True)
+class Metrics:
+    """One rank's."""
+
+    contributors: list[int] = field(default_factory=list)  # by round
+    staleness: dict[int, int] = field(default_factory=dict)  # rounds between computing and reducing → gradients
+    dropped: int = 0  # gradients that were too old
+    waited_seconds: float = 0.0  # for results, being too far ahead
+
+
+class GradientBox(ABC):
+    """What both kinds have in common. Every method but those for training is called by the communicating thread.
+
+    ``most_ahead``: how many gradients may wait before training does.
+    """
+
+    def __init__(self, most_ahead: int, timeout: float) -> None:
+        self._most_ahead, self._timeout = most_ahead, timeout
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[int, Values]] = deque()  # version of the weights it was computed with, gradient
+        self._taken = 0  # how many of those an attempt at a round holds
+        self._results: deque[Sum] = deque()
+        self.log: dict[int, Sum] = {}  # results that other ranks may still want
+        self._error: BaseException | None = None
+        self._closed = False
+        self.metrics = Metrics()
+
+    # -- for training --------------------------------------------------------------------------------------------------
+
+    def deposit(self, grad: Values, version: int) -> None:
+        """Hands a gradient in, which was computed with the weights after ``version`` rounds; the box keeps the array.
+
+        Waits while this rank is too far ahead.
+        """
+        self.wait(self._most_ahead)
+        with self._changed:
+            self._waiting.append((version, grad))
+            self._changed.notify_all()
+
+    def wait(self, most: int = 0) -> None:
+        """Until no more than so many gradients wait."""
+        started = time.perf_counter()
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._error or len(self._waiting) <= most, self._timeout):
+                raise PeerTimeout(f"no round has taken this rank's gradients within {self._timeout:g} s", ranks=())
+            self._raise()
+        self.metrics.waited_seconds += time.perf_counter() - started
+
+    def collect(self) -> list[Sum]:
+        """All results that have come since the last time, in order; does not wait."""
+        with self._changed:
+            self._raise()
+            results = list(self._results)
+            self._results.clear()
+            self._changed.notify_all()
+            return results
+
+    def close(self) -> None:
+        """No more will be deposited."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # -- for the engine ------------------------------------------------------------------------------------------------
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._error
+
+    def fail(self, error: BaseException) -> None:
+        """Raised in training's next call."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def wait_for_news(self, seconds: float) -> None:
+        """Until training has done something, or so long."""
+        with self._changed:
+            self._changed.wait(seconds)
+
+    def forget(self, needed_from: int) -> None:
+        """Nobody will ask for the results of earlier rounds."""
+        for round in [round for round in self.log if round < needed_from]:
+            del self.log[round]
+
+    # -- for the worker ------------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def take(self, round: int) -> Any:
+        with self._changed:
+            while self._waiting and self._is_too_old(round - self._waiting[0][0]):
+                self._waiting.popleft()
+                self.metrics.dropped += 1
+            self._taken = len(self._waiting)
+            return self._combine([grad for _, grad in self._waiting])
+
+    def publish(self, round: int, result: Sum, contributed: bool) -> None:
+        with self._changed:
+            for _ in range(self._taken if contributed else 0):
+                version, _grad = self._waiting.popleft()
+                age = round - version
+                self.metrics.staleness[age] = self.metrics.staleness.get(age, 0) + 1
+            self._taken = 0
+            self.metrics.contributors.append(result.contributors)
+            self._results.append(result)
+            self.log[round] = result
+            self._changed.notify_all()
+
+    @abstractmethod
+    def _combine(self, grads: list[Values]) -> Any:
+        """What to contribute for these gradients, oldest first; None if there are none."""
+
+    def _is_too_old(self, rounds: int) -> bool:
+        """Whether a gradient is to be dropped that was computed so many rounds ago."""
+        return False
+
+
+class SummingBox(GradientBox):
+    """For sparse reduction: what waits is summed, and never dropped."""
+
+    def _combine(self, grads: list[Values]) -> Any:
+        return np.sum(grads, axis=0) if grads else None
+
+
+class WeightingBox(GradientBox):
+    """For dense reduction: later gradients weigh more, those beyond the staleness bound are dropped."""
+
+    def __init__(self, staleness: int, timeout: float) -> None:
+        super().__init__(staleness, timeout)
+        self._staleness = staleness
+
+    def _combine(self, grads: list[Values]) -> Any:
+        if not grads:
+            return None
+        weights = np.arange(1, len(grads) + 1)
+        total = sum((weight * grad for weight, grad in zip(weights[1:], grads[1:], strict=True)), grads[0].copy())
+        return total / total.dtype.type(weights.sum())
+
+    def _is_too_old(self, rounds: int) -> bool:
+        return rounds > self._staleness

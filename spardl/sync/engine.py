@@ -1,0 +1,244 @@
+"""Runs RNA's machines on real ranks, in a thread beside training."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+from spardl.agreement import open_channel
+from spardl.collectives.bruck import bruck
+from spardl.effects import Bytes
+from spardl.errors import PeerError
+from spardl.runtime.group import Group
+from spardl.runtime.mpi import Task
+from spardl.sync.box import GradientBox
+from spardl.sync.notes import Commit, Fault, Go, Note, Ping, Pong, Stop, Want, from_bytes, to_bytes
+from spardl.sync.parts import Sum
+from spardl.sync.policies import Policy
+from spardl.sync.post import Post
+from spardl.sync.protocol import (
+    CALLED_OFF,
+    SCHEDULER,
+    Ask,
+    Fetch,
+    InRound,
+    Listen,
+    Machine,
+    Part,
+    Scheduler,
+    Tell,
+    worker,
+)
+
+_SHORTEST_NAP, _LONGEST_NAP = 50e-6, 2e-3
+_NOTHING = np.empty(0, np.uint8)
+
+
+class CodedPart(Part, Protocol):
+    """A part whose results can be sent."""
+
+    def write(self, result: Sum) -> Bytes: ...
+
+    def read(self, message: Bytes) -> Sum: ...
+
+
+class _Driven:
+    """A machine, what it asks for, and the notes that have come for it."""
+
+    def __init__(self, machine: Machine[int]) -> None:
+        self._machine = machine
+        self.inbox: deque[tuple[int, Note]] = deque()
+        self.ask: Ask | None = None
+        self.since = 0.0
+        self.ended = False
+
+    def resume(self, answer: Any = None) -> None:
+        try:
+            self.ask = self._machine.send(answer)
+            self.since = time.monotonic()
+        except StopIteration:
+            self.ended, self.ask = True, None
+
+
+class Engine:
+    """One rank's part in RNA. All ranks build theirs together, ``start`` it, and ``join`` it in the end."""
+
+    def __init__(
+        self, group: Group, box: GradientBox, part: CodedPart, policy: Policy, *, patience: float, timeout: float
+    ) -> None:
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise RuntimeError(
+                "RNA communicates in a thread of its own, which needs MPI_THREAD_MULTIPLE; this MPI gives less. "
+                "mpi4py asks for it unless mpi4py.rc.thread_level says otherwise."
+            )
+        self._group, self._box, self._part, self._timeout = group, box, part, timeout
+        self._rounds, self._closing, post = (open_channel(group, dict, timeout, "RNA") for _ in range(3))
+        self._post = Post(group, post.pair)
+        self._worker = _Driven(worker(group.me, box, part))
+        self._scheduler = _Driven(Scheduler(group.size, policy, patience).run()) if group.me == SCHEDULER else None
+        self._machines = [machine for machine in (self._worker, self._scheduler) if machine is not None]
+        self._task: Task[Sum] | None = None
+        self._asked: Fetch | None = None  # for what a Want is under way
+        self._fetched: dict[int, Sum] = {}  # by round
+        self._wanted: list[tuple[int, int]] = []  # who wants which round, as soon as it is here
+        self._thread = threading.Thread(target=self._run, name="spardl-rna", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        """After the box was closed: waits until all ranks have gone through all rounds, and raises what went wrong."""
+        self._thread.join(self._timeout)
+        if self._thread.is_alive():
+            self._box.fail(PeerError(f"RNA: not all ranks ended within {self._timeout:g} s of this one"))
+            self._thread.join(1.0)
+        if self._box.error is not None:
+            raise self._box.error
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._drive(lambda: all(machine.ended for machine in self._machines), self._advance)
+            self._close()
+        except BaseException as error:
+            self._box.fail(error)
+            if not isinstance(error, PeerError):  # which the others know
+                self._tell_fault(error)
+
+    def _drive(self, done: Callable[[], bool], advance: Callable[[], bool]) -> None:
+        nap = _SHORTEST_NAP
+        while not done():
+            if advance():
+                nap = _SHORTEST_NAP
+            else:
+                self._box.wait_for_news(nap)
+                nap = min(2 * nap, _LONGEST_NAP)
+
+    def _advance(self) -> bool:
+        if self._box.error is not None:
+            raise self._box.error
+        moved = self._take_notes() | self._take_parcels() | self._send_wanted()
+        for machine in self._machines:
+            while not machine.ended and self._answer(machine):
+                moved = True
+        return moved
+
+    def _close(self) -> None:
+        """Nothing is left in flight, here or elsewhere. Attempts that were called off have left messages behind."""
+        meeting = Task(
+            self._closing, bruck(range(self._group.size), self._group.me, _NOTHING), self._timeout, "RNA's end"
+        )
+
+        def advance() -> bool:
+            moved = self._take_notes()  # a Ping may still come
+            self._rounds.drain()
+            all_sent = self._rounds.sweep() & self._post.sweep()
+            return meeting.advance() or moved if all_sent else moved
+
+        self._drive(lambda: meeting.done, advance)
+
+    def _tell_fault(self, error: BaseException) -> None:
+        note = to_bytes(Fault(f"{type(error).__name__}: {error}"))
+        for rank in set(range(self._group.size)) - {self._group.me}:
+            self._post.send_note(rank, note)
+        deadline = time.monotonic() + 1.0
+        while not self._post.sweep() and time.monotonic() < deadline:
+            time.sleep(_SHORTEST_NAP)
+
+    # -- post ----------------------------------------------------------------------------------------------------------
+
+    def _take_notes(self) -> bool:
+        moved = False
+        while (found := self._post.next_note()) is not None:
+            moved = True
+            sender, note = found[0], from_bytes(found[1])
+            if isinstance(note, Ping):
+                self._post.send_note(sender, to_bytes(Pong()))
+            elif isinstance(note, Want):
+                self._wanted.append((sender, note.round))
+            elif isinstance(note, Fault):
+                raise PeerError(f"rank {sender} ended with {note.text}")
+            elif isinstance(note, Go | Commit | Stop):
+                self._worker.inbox.append((sender, note))
+            elif self._scheduler is not None:
+                self._scheduler.inbox.append((sender, note))
+        return moved
+
+    def _send_wanted(self) -> bool:
+        able = [(rank, round) for rank, round in self._wanted if round in self._box.log]
+        for rank, round in able:
+            self._wanted.remove((rank, round))
+            head = np.array([round], np.int64).view(np.uint8)
+            self._post.send_parcel(rank, np.concatenate([head, self._part.write(self._box.log[round])]))
+        return bool(able)
+
+    def _take_parcels(self) -> bool:
+        if (found := self._post.next_parcel()) is None:
+            return False
+        parcel = found[1]
+        round = int(parcel[:8].view(np.int64)[0])
+        if self._asked is not None and round == self._asked.round:
+            self._fetched[round] = self._part.read(parcel[8:])
+        return True
+
+    # -- what the machines ask for -------------------------------------------------------------------------------------
+
+    def _answer(self, machine: _Driven) -> bool:
+        """True if the machine has moved."""
+        ask = machine.ask
+        if isinstance(ask, Listen):
+            return _listen(machine, ask)
+        if isinstance(ask, InRound):
+            return self._in_round(machine, ask)
+        if isinstance(ask, Fetch):
+            return self._fetch(machine, ask)
+        if isinstance(ask, Tell):
+            self._post.send_note(ask.to, to_bytes(ask.note))
+        machine.resume()
+        return True
+
+    def _in_round(self, machine: _Driven, ask: InRound) -> bool:
+        if any(isinstance(note, Go) for _, note in machine.inbox):  # for another attempt
+            ask.part.close()
+            if self._task is not None:
+                self._task.call_off()
+                self._task = None
+            machine.resume(CALLED_OFF)
+            return True
+        if self._task is None:
+            self._task = Task(self._rounds, ask.part, self._timeout, f"RNA's round {ask.go.round}", ask.go.number)
+        moved = self._task.advance()
+        if self._task.done:
+            result, self._task = self._task.wait(), None
+            machine.resume(result)
+        return moved
+
+    def _fetch(self, machine: _Driven, ask: Fetch) -> bool:
+        if any(isinstance(note, Commit) and note.round == ask.round for _, note in machine.inbox):
+            self._asked = None
+            machine.resume(CALLED_OFF)
+            return True
+        if self._asked is None:
+            self._asked = ask
+            self._post.send_note(ask.provider, to_bytes(Want(ask.round)))
+        if ask.round not in self._fetched:
+            return False
+        self._asked = None
+        machine.resume(self._fetched.pop(ask.round))
+        return True
+
+
+def _listen(machine: _Driven, ask: Listen) -> bool:
+    late = ask.seconds is not None and time.monotonic() > machine.since + ask.seconds
+    if machine.inbox:
+        machine.resume(machine.inbox.popleft())
+    elif late or (ask.until is not None and ask.until()):
+        machine.resume(None)
+    else:
+        return False
+    return True

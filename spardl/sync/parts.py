@@ -1,0 +1,81 @@
+"""How a rank reduces in a round, sparsely or densely, with whoever the members are; and results as bytes."""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from spardl.collectives.dense_ring import dense_ring
+from spardl.collectives.spardl import SparDL
+from spardl.effects import Bytes, Collective, Flush
+from spardl.kernels.api import Kernels
+from spardl.schedule import Teams
+from spardl.sparse import SparseVector, index_dtype
+from spardl.sync.among import among
+from spardl.sync.notes import Go
+from spardl.wire import Codec
+
+Values: TypeAlias = npt.NDArray[Any]
+
+
+class Sum(NamedTuple):
+    """What a round gives: the sum over members, or its largest entries, and of how many ranks' gradients."""
+
+    vector: SparseVector
+    contributors: int
+
+
+class SparsePart:
+    """SparDL among the members: a contribution goes on top of the residual, and what is not sent stays in it."""
+
+    def __init__(self, rank: int, size: int, k: int, dtype: npt.DTypeLike, kernels: Kernels, codec: Codec) -> None:
+        self._rank, self._codec = rank, codec
+        self.reducer = SparDL(size, k, rank=0, layout=Teams(1, 1), dtype=dtype, kernels=kernels, codec=codec)
+
+    def contribute(self, go: Go, contribution: Values) -> Collective[Sum]:
+        self.reducer.regroup(Teams(len(go.members), 1), go.members.index(self._rank))
+        vector = yield from among(go.members, self.reducer.reduce(contribution))
+        return Sum(vector, len(go.members))
+
+    def undo(self) -> None:
+        self.reducer.undo()
+
+    def write(self, result: Sum) -> Bytes:
+        vector = result.vector
+        head = np.array([result.contributors], np.int64).view(np.uint8)
+        return np.concatenate([head, self._codec.encode(vector.indices, vector.values, 0, vector.size)])
+
+    def read(self, message: Bytes) -> Sum:
+        block = self._codec.decode(message[8:], index_dtype(self.reducer.size) == np.int64)
+        contributors = int(message[:8].view(np.int64)[0])
+        return Sum(SparseVector.trusted(block.indices, block.values, self.reducer.size), contributors)
+
+
+class DensePart:
+    """Everything is summed, and with it how many members had something to give."""
+
+    def __init__(self, rank: int, size: int, dtype: npt.DTypeLike) -> None:
+        self._rank, self._size = rank, size
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
+
+    def contribute(self, go: Go, contribution: Values | None) -> Collective[Sum]:
+        own = np.zeros(self._size + 1, self._dtype)
+        if contribution is not None:
+            own[:-1], own[-1] = contribution, 1
+        total = np.empty_like(own)
+        position = go.members.index(self._rank)
+        yield from among(go.members, dense_ring(len(go.members), position, own, total))
+        yield Flush("delivery of the sum")
+        return self._sum(total)
+
+    def undo(self) -> None:
+        """There is nothing to take back."""
+
+    def write(self, result: Sum) -> Bytes:
+        return np.append(result.vector.values, self._dtype.type(result.contributors)).view(np.uint8)
+
+    def read(self, message: Bytes) -> Sum:
+        return self._sum(message.view(self._dtype))
+
+    def _sum(self, total: Values) -> Sum:
+        return Sum(SparseVector.trusted(None, total[:-1], self._size), round(float(total[-1])))

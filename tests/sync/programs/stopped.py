@@ -1,0 +1,70 @@
+"""A rank is stopped for seconds, again and again, wherever it happens to be: the others go on, and it catches up."""
+
+import hashlib
+import os
+import subprocess
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from spardl import kernels
+from spardl.runtime.group import resolve
+from spardl.sync.box import SummingBox
+from spardl.sync.engine import Engine
+from spardl.sync.parts import SparsePart
+from spardl.sync.policies import PowerOfChoices
+from spardl.wire import Codec
+
+world = MPI.COMM_WORLD
+P, me = world.size, world.rank
+N, SECONDS, STOPPED = 5000, 9.0, 2.0
+patience = 0.2
+
+chosen = kernels.load()
+box = SummingBox(3, 60)
+part = SparsePart(me, N, 100, "float64", chosen, Codec(chosen))
+engine = Engine(resolve(world, 60), box, part, PowerOfChoices(2), patience=patience, timeout=60)
+rng = np.random.default_rng(me)
+applied, deposited, digest = np.zeros(N), np.zeros(N), hashlib.blake2b()
+times = []
+
+
+def apply():
+    for result in box.collect():
+        applied[result.vector.indices] += result.vector.values
+        digest.update(result.vector.values.tobytes())
+        times.append(time.time())
+
+
+world.Barrier()
+engine.start()
+if me == P - 1:
+    stops = f"sleep 1; kill -STOP {os.getpid()}; sleep {STOPPED}; kill -CONT {os.getpid()}; "
+    subprocess.Popen(["sh", "-c", 2 * stops])
+deadline = time.monotonic() + SECONDS
+longest = 0.0
+while time.monotonic() < deadline:
+    started = time.monotonic()
+    time.sleep(rng.uniform(0.005, 0.02))
+    grad = rng.integers(-9, 10, N).astype(float)
+    deposited += grad
+    box.deposit(grad, len(times))
+    apply()
+    longest = max(longest, time.monotonic() - started)
+box.close()
+engine.join()
+apply()
+
+total, left = np.empty(N), np.empty(N)
+world.Allreduce(deposited, total)
+world.Allreduce(np.ascontiguousarray(part.reducer.residual), left)
+np.testing.assert_array_equal(total, applied + left)
+assert len(set(world.allgather(digest.hexdigest()))) == 1
+assert len(set(world.allgather(len(times)))) == 1
+if me == P - 1:
+    assert longest > 0.9 * STOPPED, longest  # it was stopped
+else:
+    assert longest < 4 * patience + 0.5, longest  # the others hardly noticed
+assert len(times) > 20 * (SECONDS - 2 * STOPPED)
+print("rank done", flush=True)
