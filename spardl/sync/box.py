@@ -5,12 +5,19 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from spardl.errors import PeerTimeout
 from spardl.sync.parts import Sum, Values
+
+
+class Published(NamedTuple):
+    """A round's result, and the terms on which all ranks apply it."""
+
+    result: Sum
+    terms: str
 
 
 @dataclass(slots=True)
@@ -34,7 +41,7 @@ class GradientBox(ABC):
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Values]] = deque()  # version of the weights it was computed with, gradient
         self._taken = 0  # how many of those an attempt at a round holds
-        self._results: deque[Sum] = deque()
+        self._results: deque[Published] = deque()
         self.log: dict[int, Sum] = {}  # results that other ranks may still want
         self._error: BaseException | None = None
         self._closed = False
@@ -61,7 +68,7 @@ class GradientBox(ABC):
             self._raise()
         self.metrics.waited_seconds += time.perf_counter() - started
 
-    def collect(self) -> list[Sum]:
+    def collect(self) -> list[Published]:
         """All results that have come since the last time, in order; does not wait."""
         with self._changed:
             self._raise()
@@ -120,7 +127,7 @@ class GradientBox(ABC):
             self._taken = len(self._waiting)
             return self._combine([grad for _, grad in self._waiting])
 
-    def publish(self, round: int, result: Sum, contributed: bool) -> None:
+    def publish(self, round: int, result: Sum, terms: str, contributed: bool) -> None:
         with self._changed:
             for _ in range(self._taken if contributed else 0):
                 version, _grad = self._waiting.popleft()
@@ -128,7 +135,7 @@ class GradientBox(ABC):
                 self.metrics.staleness[age] = self.metrics.staleness.get(age, 0) + 1
             self._taken = 0
             self.metrics.contributors.append(result.contributors)
-            self._results.append(result)
+            self._results.append(Published(result, terms))
             self.log[round] = result
             self._changed.notify_all()
 

@@ -15,6 +15,7 @@ from spardl.effects import Bytes
 from spardl.errors import PeerError
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task
+from spardl.runtime.traffic import Traffic
 from spardl.sync.box import GradientBox
 from spardl.sync.notes import Commit, Fault, Go, Note, Ping, Pong, Stop, Want, from_bytes, to_bytes
 from spardl.sync.parts import Sum
@@ -68,7 +69,15 @@ class Engine:
     """One rank's part in RNA. All ranks build theirs together, ``start`` it, and ``join`` it in the end."""
 
     def __init__(
-        self, group: Group, box: GradientBox, part: CodedPart, policy: Policy, *, patience: float, timeout: float
+        self,
+        group: Group,
+        box: GradientBox,
+        part: CodedPart,
+        policy: Policy,
+        *,
+        patience: float,
+        timeout: float,
+        terms: Callable[[], str] = str,
     ) -> None:
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError(
@@ -79,8 +88,10 @@ class Engine:
         self._rounds, self._closing, post = (open_channel(group, dict, timeout, "RNA") for _ in range(3))
         self._post = Post(group, post.pair)
         self._worker = _Driven(worker(group.me, box, part))
-        self._scheduler = _Driven(Scheduler(group.size, policy, patience).run()) if group.me == SCHEDULER else None
+        scheduler = Scheduler(group.size, policy, patience, terms)
+        self._scheduler = _Driven(scheduler.run()) if group.me == SCHEDULER else None
         self._machines = [machine for machine in (self._worker, self._scheduler) if machine is not None]
+        self.traffic: list[Traffic] = []  # of the rounds
         self._task: Task[Sum] | None = None
         self._asked: Fetch | None = None  # for what a Want is under way
         self._fetched: dict[int, Sum] = {}  # by round
@@ -174,7 +185,9 @@ class Engine:
         for rank, round in able:
             self._wanted.remove((rank, round))
             head = np.array([round], np.int64).view(np.uint8)
-            self._post.send_parcel(rank, np.concatenate([head, self._part.write(self._box.log[round])]))
+            parcel = np.concatenate([head, self._part.write(self._box.log[round])])
+            self.traffic.append(Traffic(messages_sent=1, bytes_sent=len(parcel)))
+            self._post.send_parcel(rank, parcel)
         return bool(able)
 
     def _take_parcels(self) -> bool:
@@ -214,6 +227,7 @@ class Engine:
             self._task = Task(self._rounds, ask.part, self._timeout, f"RNA's round {ask.go.round}", ask.go.number)
         moved = self._task.advance()
         if self._task.done:
+            self.traffic.append(self._task.traffic)
             result, self._task = self._task.wait(), None
             machine.resume(result)
         return moved

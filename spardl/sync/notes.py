@@ -70,6 +70,7 @@ class Commit:
 
     round: int
     has: tuple[int, ...]  # ranks that have the result
+    terms: str = ""  # on which all apply it alike, such as the learning rate
 
     def provider(self, rank: int) -> int:
         """From whom ``rank`` is to fetch it."""

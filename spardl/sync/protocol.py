@@ -88,7 +88,7 @@ class Box(Protocol):
     def take(self, round: int) -> Any:
         """What waits, combined, to contribute to a round. It goes on waiting until it is published as contributed."""
 
-    def publish(self, round: int, result: Any, contributed: bool) -> None:
+    def publish(self, round: int, result: Any, terms: str, contributed: bool) -> None:
         """What came of a round. Called for every round, in order."""
 
 
@@ -138,7 +138,7 @@ def worker(rank: int, box: Box, part: Part) -> Machine[int]:
                     continue
             contributed, prepared = prepared is not None, None
             told = None if contributed else told
-            box.publish(note.round, result, contributed)
+            box.publish(note.round, result, note.terms, contributed)
             next_round += 1
             yield Tell(SCHEDULER, Got(note.round))
 
@@ -163,6 +163,7 @@ class Scheduler:
     ranks: int
     policy: Policy
     patience: float = 1.0  # seconds to wait for a rank before asking for a sign of life, and then for that
+    terms: Callable[[], str] = str  # what goes along with every commit
     round: int = 0
     _number: int = 0  # of the attempt: no two have the same
     _ready: set[int] = field(default_factory=set)
@@ -204,8 +205,9 @@ class Scheduler:
         """Until all but the silent have the result."""
         self._ready -= members
         has = members
+        terms = self.terms()
         while True:
-            yield from self._tell_all(Commit(self.round, tuple(sorted(has))))
+            yield from self._tell_all(Commit(self.round, tuple(sorted(has)), terms))
             if not (yield from self._wait_for(self._without_result, has)):
                 return
             # Some who have it are silent. If there are no others, one of them has to come back first.

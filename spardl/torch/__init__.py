@@ -4,11 +4,28 @@
 >>> handle = spt.distribute(optimizer, model, sync=spt.SparDL(density=0.01))  # doctest: +SKIP
 """
 
+from spardl.sync.policies import All, Majority, PowerOfChoices, Solo
 from spardl.torch.checkpoint import join_states
 from spardl.torch.ddp import ddp_hook
 from spardl.torch.distribute import distribute
 from spardl.torch.handle import Handle
+from spardl.torch.rna import RnaHandle
 from spardl.torch.stats import Stats
-from spardl.torch.sync import Dense, SparDL, Warmup
+from spardl.torch.sync import RNA, Dense, SparDL, Warmup
 
-__all__ = ["Dense", "Handle", "SparDL", "Stats", "Warmup", "ddp_hook", "distribute", "join_states"]
+__all__ = [
+    "RNA",
+    "All",
+    "Dense",
+    "Handle",
+    "Majority",
+    "PowerOfChoices",
+    "RnaHandle",
+    "Solo",
+    "SparDL",
+    "Stats",
+    "Warmup",
+    "ddp_hook",
+    "distribute",
+    "join_states",
+]

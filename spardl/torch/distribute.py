@@ -1,7 +1,7 @@
 """The one line that matters."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -9,10 +9,23 @@ from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.mpi import default_timeout
 from spardl.torch.handle import Handle, live_handles
 from spardl.torch.layout import ACCUMULATED_AS, Exclude, excluded_names
+from spardl.torch.rna import RnaHandle
 from spardl.torch.start import broadcast_optimizer, broadcast_tensors, require_same_model
-from spardl.torch.sync import Dense, SparDL, Sync
+from spardl.torch.sync import RNA, Dense, SparDL, Sync
 
 
+@overload
+def distribute(
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    *,
+    sync: RNA,
+    comm: CommLike | None = None,
+    timeout: float | None = None,
+) -> RnaHandle: ...
+
+
+@overload
 def distribute(
     optimizer: torch.optim.Optimizer,
     model: torch.nn.Module,
@@ -24,7 +37,21 @@ def distribute(
     bucket_mb: float = 25.0,
     scaler: torch.amp.GradScaler | None = None,
     timeout: float | None = None,
-) -> Handle:
+) -> Handle: ...
+
+
+def distribute(
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    *,
+    sync: Sync | RNA,
+    comm: CommLike | None = None,
+    overlap: bool = True,
+    exclude: Exclude = (),
+    bucket_mb: float = 25.0,
+    scaler: torch.amp.GradScaler | None = None,
+    timeout: float | None = None,
+) -> Handle | RnaHandle:
     """From now on ``optimizer.step()`` uses the mean of all ranks' gradients. All ranks call this together.
 
     The optimizer stays the caller's own object: learning rate schedulers, GradScaler and ``state_dict`` work on it as
@@ -33,7 +60,7 @@ def distribute(
     Parameters
     ----------
     optimizer, model: any torch optimizer, over parameters of this model (not necessarily all of them).
-    sync: ``SparDL(density=…)`` or ``Dense()``.
+    sync: ``SparDL(density=…)``, ``Dense()``, or ``RNA(…)``, which takes none of the options below but ``timeout``.
     comm: an mpi4py communicator, or ``(communicator, ranks)``; all processes by default.
     overlap: send each bucket as soon as its gradients are there, while backward goes on.
     exclude: what is sent whole: names or patterns (``["*.bias"]``), or a predicate of name and parameter
@@ -55,11 +82,15 @@ def distribute(
     try:
         parameters = _checked_parameters(optimizer, model, sync, scaler, bucket_mb)
         dense_names = excluded_names(exclude, parameters)
+        if isinstance(sync, RNA) and (scaler is not None or dense_names):
+            raise ValueError("distribute: RNA reduces all parameters alike, and knows no GradScaler and no exclude")
     except (ValueError, TypeError) as error:
         problem = error
     require_same_model(group, model, optimizer, problem, seconds)
     broadcast_tensors(group, [*model.parameters(), *model.buffers()], seconds)
     broadcast_optimizer(group, optimizer, seconds)
+    if isinstance(sync, RNA):
+        return RnaHandle(optimizer, parameters, sync=sync, group=group, timeout=seconds)
     return Handle(
         optimizer,
         model,
@@ -82,7 +113,7 @@ def _checked_parameters(
     for name, value, kind in (
         ("optimizer", optimizer, torch.optim.Optimizer),
         ("model", model, torch.nn.Module),
-        ("sync", sync, SparDL | Dense),
+        ("sync", sync, SparDL | Dense | RNA),
         ("scaler", scaler, torch.amp.GradScaler | None),
     ):
         if not isinstance(value, kind):

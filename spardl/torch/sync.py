@@ -7,6 +7,7 @@ from typing import TypeAlias
 from spardl.allreduce import ALGORITHMS, SAGS
 from spardl.cost.plan import AUTO, ProfileLike
 from spardl.residual import POLICIES
+from spardl.sync.policies import Policy, PowerOfChoices
 from spardl.wire import INDEX_CODINGS, VALUE_CODINGS
 
 Density: TypeAlias = float | Callable[[int], float]
@@ -102,6 +103,37 @@ class SparDL:
 @dataclass(frozen=True, slots=True)
 class Dense:
     """Every gradient is summed, around a ring: the fewest bytes that a dense all-reduce can send."""
+
+
+@dataclass(frozen=True, slots=True)
+class RNA:
+    """Nobody waits for the slowest: a round begins when a policy is content with who is ready, and they take part.
+
+    Training never waits for communication, which runs in a thread of its own: ``step()`` deposits this rank's gradient
+    and applies the rounds that have finished meanwhile, every rank all of them in the same order. Which ranks took part
+    in a round depends on time, so two runs differ; the ranks of one run do not. Call ``handle.finish()`` in the end.
+
+    Parameters
+    ----------
+    reduce: ``Dense()``: gradients that wait are combined, later ones with more weight, and those too old are dropped.
+        ``SparDL(density=…)``: they are summed, and nothing is ever dropped; teams, momentum and clipping are not used.
+    policy: ``PowerOfChoices(q)`` (RNA: the first of q random ranks), ``Majority()`` (one random rank), ``Solo()`` (the
+        first of all), ``All()`` (bulk-synchronous: everyone waits for everyone).
+    staleness: how many gradients of a rank may wait before its training does, and for how many rounds at most (dense).
+    linear_scaling: the mean over contributors is multiplied by their share of all ranks; without it, it is not.
+    patience: seconds without an answer after which a rank is asked for a sign of life, and left out if it gives none.
+    """
+
+    reduce: SparDL | Dense = Dense()
+    policy: Policy = PowerOfChoices(2)  # noqa: RUF009
+    staleness: int = 4
+    linear_scaling: bool = True
+    patience: float = 1.0
+
+    def __post_init__(self) -> None:
+        _expect(isinstance(self.reduce, SparDL | Dense), "RNA", "reduce", "SparDL(…) or Dense()", self.reduce)
+        _expect(self.staleness >= 1, "RNA", "staleness", "at least 1", self.staleness)
+        _expect(self.patience > 0, "RNA", "patience", "seconds above 0", self.patience)
 
 
 Sync: TypeAlias = SparDL | Dense

@@ -37,7 +37,7 @@ class Box:
         self.taken = len(self.waiting)
         return np.sum(self.waiting, axis=0)
 
-    def publish(self, round, result, contributed):
+    def publish(self, round, result, terms, contributed):
         assert round == len(self.log)
         self.log[round] = result
         if contributed:

@@ -25,6 +25,11 @@ def test_faults_reach_every_rank(ranks):
     run(ranks, PROGRAMS / "faults.py")
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_rna(ranks):
+    run(ranks, PROGRAMS / "rna.py")
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ddp_hook(ranks, tmp_path):
     run(ranks, PROGRAMS / "ddp.py", tmp_path)

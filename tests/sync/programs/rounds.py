@@ -39,7 +39,7 @@ def train(kind, policy, seed, steps=STEPS):
 
     def apply():
         nonlocal version
-        for result in box.collect():
+        for result, _ in box.collect():
             applied[result.vector.indices] += result.vector.values
             digest.update(result.vector.values.tobytes() + bytes([result.contributors]))
             version += 1

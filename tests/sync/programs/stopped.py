@@ -31,7 +31,7 @@ times = []
 
 
 def apply():
-    for result in box.collect():
+    for result, _ in box.collect():
         applied[result.vector.indices] += result.vector.values
         digest.update(result.vector.values.tobytes())
         times.append(time.time())
