@@ -2,9 +2,10 @@
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ import spardl.torch as spt
 from spardl.agreement import gather_json
 from spardl.runtime.group import resolve
 from spardl.runtime.mpi import default_timeout
+from spardl.sync.box import Metrics
+from spardl.sync.delays import parse_delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Job:
     batch: int  # over all ranks
     lr: float
     seed: int
+    delay: str = "none"  # stragglers on purpose, see spardl.sync.delays
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,12 @@ class Outcome:
     dense_bytes: int
     density: float
     same_bits: bool
+    iterations_per_second: float  # of a rank
+    contributors: float  # per round, on average
+    dropped: int  # gradients that were too old, of all ranks
+    waited_seconds: float  # the mean over ranks of how long training waited for others
+    staleness: dict[int, int]  # rounds that a gradient was behind → how many, of all ranks
+    history: list[tuple[float, float]]  # seconds, and the mean loss of an epoch, of rank 0
 
 
 def load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -59,13 +69,18 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
-def run(comm: MPI.Intracomm, sync: spt.SparDL | spt.Dense, job: Job, progress: Callable[[int, float], Any]) -> Outcome:
+Sync: TypeAlias = spt.SparDL | spt.Dense | spt.RNA
+
+
+def run(comm: MPI.Intracomm, sync: Sync, job: Job, progress: Callable[[int, float], Any]) -> Outcome:
     """Trains and evaluates. ``progress`` is told of every epoch, with its mean loss on this rank."""
     inputs, targets, test_inputs, test_targets = load_digits()
     torch.manual_seed(job.seed)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=job.lr, momentum=0.9, weight_decay=1e-4)
-    handle = spt.distribute(optimizer, model, sync=sync, comm=comm)
+    handle: spt.Handle | spt.RnaHandle = spt.distribute(optimizer, model, sync=sync, comm=comm)
+    delay = parse_delay(job.delay, job.seed)
+    history = []
     steps = len(inputs) // job.batch
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps * job.epochs)
     criterion = nn.CrossEntropyLoss()
@@ -76,17 +91,22 @@ def run(comm: MPI.Intracomm, sync: spt.SparDL | spt.Dense, job: Job, progress: C
         order = torch.randperm(len(inputs), generator=shuffle)  # the same on all ranks; each takes its part
         losses = []
         for step in range(steps):
+            began = time.perf_counter()
             mine = order[step * job.batch : (step + 1) * job.batch][comm.rank :: comm.size]
             optimizer.zero_grad()
             loss = criterion(model(inputs[mine]), targets[mine])
             loss.backward()
+            iteration = (epoch - 1) * steps + step
+            time.sleep(delay.seconds(comm.rank, comm.size, iteration, time.perf_counter() - began))
             optimizer.step()
             scheduler.step()
             losses.append(loss.item())
+        history.append((time.perf_counter() - started, float(np.mean(losses))))
         progress(epoch, float(np.mean(losses)))
+    handle.remove()
     seconds = time.perf_counter() - started
     stats = handle.stats
-    handle.remove()
+    metrics = handle.metrics if isinstance(handle, spt.RnaHandle) else Metrics()
     with torch.no_grad():
         accuracy = float((model(test_inputs).argmax(1) == test_targets).float().mean())
     weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
@@ -94,6 +114,9 @@ def run(comm: MPI.Intracomm, sync: spt.SparDL | spt.Dense, job: Job, progress: C
         "loss": float(np.mean(losses)),
         "seconds": seconds,
         "bytes": stats.bytes_sent,
+        "waited": stats.wait_seconds,
+        "dropped": metrics.dropped,
+        "staleness": list(metrics.staleness.items()),
         "weights": hashlib.blake2b(weights.tobytes()).hexdigest(),
     }
     timeout = default_timeout()
@@ -107,4 +130,10 @@ def run(comm: MPI.Intracomm, sync: spt.SparDL | spt.Dense, job: Job, progress: C
         dense_bytes=stats.dense_bytes,
         density=stats.density,
         same_bits=len({told["weights"] for told in everyone}) == 1,
+        iterations_per_second=steps * job.epochs / max(told["seconds"] for told in everyone),
+        contributors=float(np.mean(metrics.contributors)) if metrics.contributors else float(comm.size),
+        dropped=sum(told["dropped"] for told in everyone),
+        waited_seconds=float(np.mean([told["waited"] for told in everyone])),
+        staleness=dict(sum((Counter(dict(told["staleness"])) for told in everyone), Counter())),
+        history=history,
     )

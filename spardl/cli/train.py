@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    import spardl.torch as spt
-    from spardl.cli.digits import Job, Outcome
+    from spardl.cli.digits import Job, Outcome, Sync
 
 
 class Teams(click.ParamType[int | str]):
@@ -27,10 +26,11 @@ class Teams(click.ParamType[int | str]):
 @click.option(
     "--sync",
     "syncs",
-    type=click.Choice(["spardl", "dense"]),
+    type=click.Choice(["spardl", "dense", "rna", "rna-sparse", "majority", "solo", "bsp"]),
     multiple=True,
     default=("spardl",),
-    help="How gradients are synchronised; give several to compare.  [default: spardl]",
+    help="How gradients are synchronised; give several to compare. rna, majority, solo: whoever is ready takes part, "
+    "rna-sparse: with SparDL; bsp: the same, waiting for all.  [default: spardl]",
 )
 @click.option("--density", type=click.FloatRange(0, 1, min_open=True), default=0.01, show_default=True)
 @click.option(
@@ -46,6 +46,9 @@ class Teams(click.ParamType[int | str]):
 @click.option("--batch", type=click.IntRange(1), default=64, show_default=True, help="Over all ranks.")
 @click.option("--lr", type=click.FloatRange(0, min_open=True), default=0.1, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--delay", default="none", show_default=True, help="Stragglers: uniform:0:50ms, slow-half:50:100ms, random6x."
+)
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write the table here.")
 def train(
     syncs: tuple[str, ...],
@@ -57,6 +60,7 @@ def train(
     batch: int,
     lr: float,
     seed: int,
+    delay: str,
     json_path: Path | None,
 ) -> None:
     """Train a network on handwritten digits (1,797 images that come with scikit-learn).
@@ -64,23 +68,37 @@ def train(
     \b
     mpirun -n 4 spardl train --density 0.01
     mpirun -n 6 spardl train --sync dense --sync spardl --teams 2
+    mpirun -n 6 spardl train --sync bsp --sync rna --sync rna-sparse --delay uniform:0:50ms
     """
     import spardl.torch as spt  # not above: `spardl --help` need not wait for torch
-    from spardl.cli.digits import Job
+    from spardl.cli.digits import Job, Sync
+    from spardl.sync.delays import parse_delay
 
-    runs: dict[str, spt.SparDL | spt.Dense] = {}
+    try:
+        parse_delay(delay)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--delay") from error
+    others: dict[str, Sync] = {
+        "dense": spt.Dense(),
+        "rna": spt.RNA(),
+        "rna-sparse": spt.RNA(reduce=spt.SparDL(density=density)),
+        "majority": spt.RNA(policy=spt.Majority()),
+        "solo": spt.RNA(policy=spt.Solo()),
+        "bsp": spt.RNA(policy=spt.All()),
+    }
+    runs: dict[str, Sync] = {}
     for name in syncs:
-        if name == "dense":
-            runs[name] = spt.Dense()
+        if name in others:
+            runs[name] = others[name]
             continue
         for number in teams:
             schedule = spt.Warmup(density, warmup) if warmup else density
             label = f"{name}, {number} teams" if number != 1 else name
             runs[label] = spt.SparDL(density=schedule, teams=number, residual=residual)
-    _compare(runs, Job(epochs, batch, lr, seed), json_path)
+    _compare(runs, Job(epochs, batch, lr, seed, delay), json_path)
 
 
-def _compare(syncs: "dict[str, spt.SparDL | spt.Dense]", job: "Job", json_path: Path | None) -> None:
+def _compare(syncs: "dict[str, Sync]", job: "Job", json_path: Path | None) -> None:
     import torch
     from mpi4py import MPI
 
@@ -126,7 +144,11 @@ def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
     from rich.table import Table
 
     title = f"digits, {ranks} ranks; accuracy on the test images, bytes that a rank sent"
-    table = Table("sync", "accuracy", "loss", "time", "bytes", "fewer", "density", "same bits", title=title)
+    columns = ["sync", "accuracy", "loss", "time", "bytes", "fewer", "density", "same bits"]
+    partial_rounds = any(outcome.staleness for outcome in outcomes.values())
+    if partial_rounds:
+        columns += ["iterations/s", "in a round", "dropped", "waited"]
+    table = Table(*columns, title=title)
     for name, outcome in outcomes.items():
         table.add_row(
             name,
@@ -137,7 +159,17 @@ def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
             f"{outcome.dense_bytes / max(outcome.bytes_sent, 1):.1f} ×",
             f"{100 * outcome.density:.2f} %",
             "yes" if outcome.same_bits else "NO",
+            *(_how_partial(outcome) if partial_rounds else ()),
         )
     console = Console()
     # Through mpiexec rich would assume 80 columns and cut numbers off.
-    (console if console.is_terminal else Console(width=110)).print(table)
+    (console if console.is_terminal else Console(width=160)).print(table)
+
+
+def _how_partial(outcome: "Outcome") -> tuple[str, ...]:
+    return (
+        f"{outcome.iterations_per_second:.1f}",
+        f"{outcome.contributors:.2f}",
+        f"{outcome.dropped}",
+        f"{outcome.waited_seconds:.2f} s",
+    )

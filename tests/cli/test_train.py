@@ -39,6 +39,8 @@ def test_wrong_arguments():
         (["--density", "2"], "2.0 is not in the range 0<x<=1"),
         (["--sync", "magic"], "'magic' is not one of 'spardl', 'dense'"),
         (["--batch", "0"], "0 is not in the range x>=1"),
+        (["--delay", "sometimes"], "Invalid value for --delay: "),
+        (["--teams", "many"], "'many' is not a valid integer"),
     ):
         result = runner.invoke(main, ["train", *arguments])
         assert result.exit_code == 2
@@ -50,3 +52,24 @@ def test_more_ranks_than_images():
     done = run_job(3, [sys.executable, "-m", "spardl", "train", "--batch", "2"], 60)
     assert done.returncode != 0
     assert "--batch 2 leaves some of the 3 ranks without images" in done.stdout
+
+
+@pytest.mark.launches
+def test_stragglers_do_not_hold_up_the_others(tmp_path):
+    """Whoever is ready takes part: every rank ends with the same weights, having waited less than in bulk."""
+    path = tmp_path / "outcome.json"
+    flags = ["--sync", "bsp", "--sync", "rna", "--sync", "rna-sparse", "--delay", "uniform:0:20ms", "--epochs", "3"]
+    done = run_job(4, [sys.executable, "-m", "spardl", "train", *flags, "--json", str(path)])
+    assert done.returncode == 0, done.stdout
+    runs = json.loads(path.read_text())["runs"]
+    assert all(run["same_bits"] for run in runs.values())
+    assert runs["bsp"]["contributors"] == 4
+    assert set(runs["bsp"]["staleness"]) == {"0"}
+    for name in ("rna", "rna-sparse"):
+        assert runs[name]["contributors"] < 4
+        assert runs[name]["waited_seconds"] < runs["bsp"]["waited_seconds"]
+        assert len(runs[name]["history"]) == 3
+        gradients = sum(runs[name]["staleness"].values()) + runs[name]["dropped"]
+        assert gradients == 4 * 3 * runs["bsp"]["steps"] // 3
+    assert runs["rna-sparse"]["dropped"] == 0
+    assert runs["rna-sparse"]["bytes_sent"] < runs["rna"]["bytes_sent"] / 20
