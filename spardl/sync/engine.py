@@ -35,7 +35,7 @@ from spardl.sync.protocol import (
     worker,
 )
 
-_SHORTEST_NAP, _LONGEST_NAP = 50e-6, 2e-3
+_SHORTEST_NAP, _LONGEST_NAP = 50e-6, 500e-6  # a round takes a dozen messages, and each may find a rank asleep
 _NOTHING = np.empty(0, np.uint8)
 
 

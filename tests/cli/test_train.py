@@ -18,7 +18,7 @@ def train(ranks, json_path, *arguments):
 
 
 @pytest.mark.launches
-@pytest.mark.parametrize(("ranks", "teams"), [(4, [1, 2]), (3, [1, 3]), (6, [1, 2, 3])])
+@pytest.mark.parametrize(("ranks", "teams"), [(4, [1, 2]), (3, [3]), (6, [2, 3])])
 def test_digits_within_a_point_of_dense_with_a_twentieth_of_the_bytes(ranks, teams, tmp_path):
     several = [flag for number in teams for flag in ("--teams", number)]
     both = ("--sync", "dense", "--sync", "spardl", "--epochs", 12)

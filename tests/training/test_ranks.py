@@ -25,7 +25,7 @@ def test_faults_reach_every_rank(ranks):
     run(ranks, PROGRAMS / "faults.py")
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_rna(ranks):
     run(ranks, PROGRAMS / "rna.py")
 
