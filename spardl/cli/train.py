@@ -50,6 +50,9 @@ class Teams(click.ParamType[int | str]):
     "--delay", default="none", show_default=True, help="Stragglers: uniform:0:50ms, slow-half:50:100ms, random6x."
 )
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write the table here.")
+@click.option(
+    "--plot", "plot_path", type=click.Path(dir_okay=False, path_type=Path), help="Draw loss against time to this file."
+)
 def train(
     syncs: tuple[str, ...],
     density: float,
@@ -62,6 +65,7 @@ def train(
     seed: int,
     delay: str,
     json_path: Path | None,
+    plot_path: Path | None,
 ) -> None:
     """Train a network on handwritten digits (1,797 images that come with scikit-learn).
 
@@ -95,10 +99,10 @@ def train(
             schedule = spt.Warmup(density, warmup) if warmup else density
             label = f"{name}, {number} teams" if number != 1 else name
             runs[label] = spt.SparDL(density=schedule, teams=number, residual=residual)
-    _compare(runs, Job(epochs, batch, lr, seed, delay), json_path)
+    _compare(runs, Job(epochs, batch, lr, seed, delay), json_path, plot_path)
 
 
-def _compare(syncs: "dict[str, Sync]", job: "Job", json_path: Path | None) -> None:
+def _compare(syncs: "dict[str, Sync]", job: "Job", json_path: Path | None, plot_path: Path | None) -> None:
     import torch
     from mpi4py import MPI
 
@@ -117,6 +121,8 @@ def _compare(syncs: "dict[str, Sync]", job: "Job", json_path: Path | None) -> No
         if json_path is not None:
             rows = {name: asdict(outcome) for name, outcome in outcomes.items()}
             json_path.write_text(json.dumps({"ranks": comm.size, "job": asdict(job), "runs": rows}, indent=2) + "\n")
+        if plot_path is not None:
+            _draw(outcomes, plot_path, f"digits, {comm.size} ranks, delay {job.delay}")
     if not all(outcome.same_bits for outcome in outcomes.values()):
         raise click.ClickException("the ranks ended with different weights")
 
@@ -164,6 +170,19 @@ def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
     console = Console()
     # Through mpiexec rich would assume 80 columns and cut numbers off.
     (console if console.is_terminal else Console(width=160)).print(table)
+
+
+def _draw(outcomes: "dict[str, Outcome]", path: Path, title: str) -> None:
+    from spardl.bench.figure import new_figure, save
+
+    figure = new_figure(6.5, 4.2)
+    axis = figure.subplots()
+    for name, outcome in outcomes.items():
+        axis.plot(*zip(*outcome.history, strict=True), ".-", label=name)
+    axis.set(xlabel="seconds", ylabel="training loss of an epoch, rank 0", yscale="log", title=title)
+    axis.grid(alpha=0.3)
+    axis.legend()
+    save(figure, path)
 
 
 def _how_partial(outcome: "Outcome") -> tuple[str, ...]:

@@ -57,10 +57,11 @@ def test_more_ranks_than_images():
 @pytest.mark.launches
 def test_stragglers_do_not_hold_up_the_others(tmp_path):
     """Whoever is ready takes part: every rank ends with the same weights, having waited less than in bulk."""
-    path = tmp_path / "outcome.json"
+    path, plot = tmp_path / "outcome.json", tmp_path / "loss.png"
     flags = ["--sync", "bsp", "--sync", "rna", "--sync", "rna-sparse", "--delay", "uniform:0:20ms", "--epochs", "3"]
-    done = run_job(4, [sys.executable, "-m", "spardl", "train", *flags, "--json", str(path)])
+    done = run_job(4, [sys.executable, "-m", "spardl", "train", *flags, "--json", str(path), "--plot", str(plot)])
     assert done.returncode == 0, done.stdout
+    assert plot.read_bytes().startswith(b"\x89PNG")
     runs = json.loads(path.read_text())["runs"]
     assert all(run["same_bits"] for run in runs.values())
     assert runs["bsp"]["contributors"] == 4
