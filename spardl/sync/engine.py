@@ -175,6 +175,8 @@ class Engine:
             elif isinstance(note, Fault):
                 raise PeerError(f"rank {sender} ended with {note.text}")
             elif isinstance(note, Go | Commit | Stop):
+                if isinstance(note, Go):
+                    self._box.forget(note.needed_from)
                 self._worker.inbox.append((sender, note))
             elif self._scheduler is not None:
                 self._scheduler.inbox.append((sender, note))

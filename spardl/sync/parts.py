@@ -29,7 +29,8 @@ class SparsePart:
     """SparDL among the members: a contribution goes on top of the residual, and what is not sent stays in it."""
 
     def __init__(self, rank: int, size: int, k: int, dtype: npt.DTypeLike, kernels: Kernels, codec: Codec) -> None:
-        self._rank, self._codec = rank, codec
+        self._rank = rank
+        self._exact = Codec(codec.kernels, codec.indices)  # a member that was alone in a round has rounded nothing
         self.reducer = SparDL(size, k, rank=0, layout=Teams(1, 1), dtype=dtype, kernels=kernels, codec=codec)
 
     def contribute(self, go: Go, contribution: Values) -> Collective[Sum]:
@@ -43,10 +44,10 @@ class SparsePart:
     def write(self, result: Sum) -> Bytes:
         vector = result.vector
         head = np.array([result.contributors], np.int64).view(np.uint8)
-        return np.concatenate([head, self._codec.encode(vector.indices, vector.values, 0, vector.size)])
+        return np.concatenate([head, self._exact.encode(vector.indices, vector.values, 0, vector.size)])
 
     def read(self, message: Bytes) -> Sum:
-        block = self._codec.decode(message[8:], index_dtype(self.reducer.size) == np.int64)
+        block = self._exact.decode(message[8:], index_dtype(self.reducer.size) == np.int64)
         contributors = int(message[:8].view(np.int64)[0])
         return Sum(SparseVector.trusted(block.indices, block.values, self.reducer.size), contributors)
 
