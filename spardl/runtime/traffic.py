@@ -1,6 +1,6 @@
 """Counting what a rank sends and receives."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(slots=True)
@@ -12,6 +12,10 @@ class Traffic:
     bytes_sent: int = 0
     bytes_received: int = 0
     compute_seconds: float = 0.0  # in the collective itself: selecting, adding, coding; not moving, not waiting
+
+    def add(self, other: "Traffic") -> None:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
     def count_allreduce(self, nbytes: int, ranks: int) -> None:
         """One by the library, of ``nbytes``: what a bandwidth-optimal algorithm sends, in one message."""

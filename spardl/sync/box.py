@@ -165,9 +165,11 @@ class WeightingBox(GradientBox):
     def _combine(self, grads: list[Values]) -> Any:
         if not grads:
             return None
-        weights = np.arange(1, len(grads) + 1)
-        total = sum((weight * grad for weight, grad in zip(weights[1:], grads[1:], strict=True)), grads[0].copy())
-        return total / total.dtype.type(weights.sum())
+        total = grads[0].copy()
+        for weight, grad in enumerate(grads[1:], 2):
+            total += weight * grad
+        total /= len(grads) * (len(grads) + 1) // 2
+        return total
 
     def _is_too_old(self, rounds: int) -> bool:
         return rounds > self._staleness

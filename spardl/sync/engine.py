@@ -12,7 +12,7 @@ from mpi4py import MPI
 from spardl.agreement import open_channel
 from spardl.collectives.bruck import bruck
 from spardl.effects import Bytes
-from spardl.errors import PeerError
+from spardl.errors import PeerError, PeerTimeout
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task
 from spardl.runtime.traffic import Traffic
@@ -91,7 +91,7 @@ class Engine:
         scheduler = Scheduler(group.size, policy, patience, terms)
         self._scheduler = _Driven(scheduler.run()) if group.me == SCHEDULER else None
         self._machines = [machine for machine in (self._worker, self._scheduler) if machine is not None]
-        self.traffic: list[Traffic] = []  # of the rounds
+        self.traffic = Traffic()  # of all rounds
         self._task: Task[Sum] | None = None
         self._asked: Fetch | None = None  # for what a Want is under way
         self._fetched: dict[int, Sum] = {}  # by round
@@ -102,11 +102,17 @@ class Engine:
         self._thread.start()
 
     def join(self) -> None:
-        """After the box was closed: waits until all ranks have gone through all rounds, and raises what went wrong."""
-        self._thread.join(self._timeout)
+        """After the box was closed: waits until all ranks have gone through all rounds, and raises what went wrong.
+
+        Others may have much left to do; the time limit is for one round.
+        """
+        rounds = -1
+        while self._thread.is_alive() and rounds < len(self._box.metrics.contributors):
+            rounds = len(self._box.metrics.contributors)
+            self._thread.join(self._timeout)
         if self._thread.is_alive():
-            self._box.fail(PeerError(f"RNA: not all ranks ended within {self._timeout:g} s of this one"))
-            self._thread.join(1.0)
+            self._box.fail(PeerTimeout(f"RNA: no round has ended within {self._timeout:g} s", ranks=()))
+            self._thread.join(2.0)
         if self._box.error is not None:
             raise self._box.error
 
@@ -145,11 +151,16 @@ class Engine:
             self._closing, bruck(range(self._group.size), self._group.me, _NOTHING), self._timeout, "RNA's end"
         )
 
+        deadline = time.monotonic() + self._timeout
+
         def advance() -> bool:
             moved = self._take_notes()  # a Ping may still come
             self._rounds.drain()
-            all_sent = self._rounds.sweep() & self._post.sweep()
-            return meeting.advance() or moved if all_sent else moved
+            if self._rounds.sweep() & self._post.sweep():
+                return meeting.advance() or moved
+            if time.monotonic() > deadline:
+                raise PeerTimeout("RNA: a rank has not taken what was sent to it", ranks=())
+            return moved
 
         self._drive(lambda: meeting.done, advance)
 
@@ -188,7 +199,7 @@ class Engine:
             self._wanted.remove((rank, round))
             head = np.array([round], np.int64).view(np.uint8)
             parcel = np.concatenate([head, self._part.write(self._box.log[round])])
-            self.traffic.append(Traffic(messages_sent=1, bytes_sent=len(parcel)))
+            self.traffic.add(Traffic(messages_sent=1, bytes_sent=len(parcel)))
             self._post.send_parcel(rank, parcel)
         return bool(able)
 
@@ -229,7 +240,7 @@ class Engine:
             self._task = Task(self._rounds, ask.part, self._timeout, f"RNA's round {ask.go.round}", ask.go.number)
         moved = self._task.advance()
         if self._task.done:
-            self.traffic.append(self._task.traffic)
+            self.traffic.add(self._task.traffic)
             result, self._task = self._task.wait(), None
             machine.resume(result)
         return moved

@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,7 +30,15 @@ from spardl.torch.stats import Stats
 from spardl.torch.sync import Dense, SparDL, Sync
 from spardl.torch.watch import GradientWatch
 
-live_handles: "weakref.WeakSet[Handle]" = weakref.WeakSet()
+live_handles: "weakref.WeakSet[Distributed]" = weakref.WeakSet()
+
+
+class Distributed(Protocol):
+    """A handle that is in use: what it has may not be distributed again."""
+
+    def is_for(self, optimizer: torch.optim.Optimizer) -> bool: ...
+
+    def has(self, parameter: torch.nn.Parameter) -> bool: ...
 
 
 class Handle:

@@ -17,6 +17,7 @@ from spardl.sync.engine import Engine
 from spardl.sync.parts import DensePart, SparsePart, Sum
 from spardl.sync.policies import All
 from spardl.torch.flat import hand_over, write_mean
+from spardl.torch.handle import live_handles
 from spardl.torch.layout import memory_strides
 from spardl.torch.stats import Stats
 from spardl.torch.sync import RNA, SparDL
@@ -42,15 +43,25 @@ class RnaHandle:
         self._size = sum(parameter.numel() for parameter in self._parameters.values())
         self._result = np.zeros(self._size, self._dtype)
         self._version = 0
+        self._entries = 0  # of all results
+        self._terms = ""  # this rank's numbers in its last step
         self._box, self._part = self._make(timeout)
         self._engine = Engine(
-            group, self._box, self._part, sync.policy, patience=sync.patience, timeout=timeout, terms=self._terms
+            group,
+            self._box,
+            self._part,
+            sync.policy,
+            patience=sync.patience,
+            timeout=timeout,
+            terms=lambda: self._terms,
         )
         self._finished = False
         self._own_step = optimizer.step
         # A hook can neither skip a step nor repeat it. Schedulers take a method of the optimizer apart and rebind it.
         step = types.MethodType(lambda _optimizer, closure=None: self._step(closure), optimizer)
         optimizer.step = step  # type: ignore[method-assign]
+        self._note_terms()
+        live_handles.add(self)
         self._engine.start()
 
     def _make(self, timeout: float) -> tuple[GradientBox, DensePart | SparsePart]:
@@ -75,6 +86,7 @@ class RnaHandle:
             self._engine.join()
             self._apply()
             self._finished = True
+            live_handles.discard(self)
 
     remove = finish
 
@@ -104,12 +116,13 @@ class RnaHandle:
         """This rank's totals so far."""
         dense = 2 * (self._group.size - 1) * self._size * self._dtype.itemsize // self._group.size
         totals = Stats().plus(
-            list(self._engine.traffic),
+            [self._engine.traffic],
             dense_bytes=dense * self._version,
             communicate_seconds=0.0,
             wait_seconds=self.metrics.waited_seconds,
         )
-        return replace(totals, steps=self._version)
+        density = self._entries / max(1, self._size * self._version)
+        return replace(totals, steps=self._version, density=density)
 
     def is_for(self, optimizer: torch.optim.Optimizer) -> bool:
         return optimizer is self._optimizer
@@ -124,6 +137,7 @@ class RnaHandle:
             return self._own_step(closure)
         if closure is not None:
             raise TypeError("step(closure) cannot be distributed: compute gradients with backward() and call step()")
+        self._note_terms()
         try:
             grad = self._gather()
         except Exception as error:
@@ -154,6 +168,7 @@ class RnaHandle:
             self._own_step()
             self._set_terms(before)
             self._version += 1
+            self._entries += result.vector.nnz
 
     def _write(self, result: Sum) -> None:
         ranks = self._group.size if self._sync.linear_scaling else max(1, result.contributors)
@@ -170,18 +185,15 @@ class RnaHandle:
 
     # -- the same learning rate everywhere -----------------------------------------------------------------------------
 
-    def _terms(self) -> str:
-        """Rank 0's numbers: its learning rate, say, is every rank's for a round, however far their schedules are."""
-        return json.dumps([_numbers(group) for group in self._optimizer.param_groups])
+    def _note_terms(self) -> None:
+        """Rank 0's learning rate, say, is every rank's for a round, however far their own schedules are."""
+        self._terms = json.dumps([_numbers(group) for group in self._optimizer.param_groups])
 
     def _set_terms(self, terms: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        before = [{name: group[name] for name in numbers} for group, numbers in self._pairs(terms)]
-        for group, numbers in self._pairs(terms):
+        before = [_numbers(group) for group in self._optimizer.param_groups]
+        for group, numbers in zip(self._optimizer.param_groups, terms, strict=True):
             group.update({name: tuple(n) if isinstance(n, list) else n for name, n in numbers.items()})
         return before
-
-    def _pairs(self, terms: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        return list(zip(self._optimizer.param_groups, terms, strict=True))
 
 
 def _numbers(group: dict[str, Any]) -> dict[str, Any]:

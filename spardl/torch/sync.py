@@ -1,7 +1,7 @@
 """How gradients are synchronised: small immutable objects, one of which is given to ``distribute``."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from spardl.allreduce import ALGORITHMS, SAGS
@@ -105,6 +105,9 @@ class Dense:
     """Every gradient is summed, around a ring: the fewest bytes that a dense all-reduce can send."""
 
 
+_RNA_TAKES = ("density", "wire", "wire_dtype", "backend")
+
+
 @dataclass(frozen=True, slots=True)
 class RNA:
     """Nobody waits for the slowest: a round begins when a policy is content with who is ready, and they take part.
@@ -116,7 +119,8 @@ class RNA:
     Parameters
     ----------
     reduce: ``Dense()``: gradients that wait are combined, later ones with more weight, and those too old are dropped.
-        ``SparDL(density=…)``: they are summed, and nothing is ever dropped; teams, momentum and clipping are not used.
+        ``SparDL(density=…)``: they are summed, and nothing is ever dropped. Of its options RNA takes ``wire``,
+        ``wire_dtype`` and ``backend``, and a density that is a number.
     policy: ``PowerOfChoices(q)`` (RNA: the first of q random ranks), ``Majority()`` (one random rank), ``Solo()`` (the
         first of all), ``All()`` (bulk-synchronous: everyone waits for everyone).
     staleness: how many gradients of a rank may wait before its training does, and for how many rounds at most (dense).
@@ -132,6 +136,11 @@ class RNA:
 
     def __post_init__(self) -> None:
         _expect(isinstance(self.reduce, SparDL | Dense), "RNA", "reduce", "SparDL(…) or Dense()", self.reduce)
+        if isinstance(self.reduce, SparDL):
+            others = [field for field in fields(SparDL) if field.name not in _RNA_TAKES]
+            given = [field.name for field in others if getattr(self.reduce, field.name) != field.default]
+            _expect(not given, "RNA", "reduce", f"without {', '.join(given)}, which RNA does not know", self.reduce)
+            _expect(not callable(self.reduce.density), "RNA", "density", "a number", self.reduce.density)
         _expect(self.staleness >= 1, "RNA", "staleness", "at least 1", self.staleness)
         _expect(self.patience > 0, "RNA", "patience", "seconds above 0", self.patience)
 
