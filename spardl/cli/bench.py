@@ -104,7 +104,7 @@ def _run(**flags: Any) -> None:
     from spardl.bench.prediction import add_predictions
     from spardl.bench.progress import shown
     from spardl.bench.runner import Options, make_gradients
-    from spardl.bench.suite import Plan, compete
+    from spardl.bench.race import Plan, compete
 
     comm = MPI.COMM_WORLD
     contenders = _contenders(comm, flags["algorithms"])
@@ -183,7 +183,7 @@ def _show(rows: "list[Row]", facts: "Row") -> None:
     from spardl.bench import record
     from spardl.bench.memory import FIRST_REDUCES
     from spardl.bench.rows import COLUMNS, LEGEND, MEMORY_COLUMNS
-    from spardl.bench.suite import least_sent
+    from spardl.bench.race import least_sent
     from spardl.bench.table import print_table
 
     first, hosts = rows[0], facts["hosts"]

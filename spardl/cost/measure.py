@@ -20,7 +20,7 @@ from spardl.runtime.group import CommLike, Group, resolve
 from spardl.runtime.mpi import Task, default_timeout
 
 SIZES = (*(8 * 8**i for i in range(8)), 64 * 2**20)  # 8 B to 16 MB in factors of 8, and 64 MB
-SHORT_SIZES = (64, 4096, 2**18, 2**22)  # enough for a plan, in well under a second on most networks
+SHORT_SIZES = (64, 4096, 2**18, 2**22)  # enough for a plan, in a few seconds
 _SECONDS_EACH = 0.05  # about how long to repeat a size
 _REPEATS = 5
 _PATIENCE = 2.0  # seconds for all repeats of a size, but two there will be

@@ -66,7 +66,7 @@ def _message_seconds(profile: Profile, algorithm: str, setting: Setting, rounds:
         for transfer in rounds
     ]
     if algorithm == "dense_mpi" and rounds:  # nobody knows how the library does it, so it was measured as it is
-        seconds[-1] = profile.allreduce(setting.size * setting.itemsize)
+        seconds[-1] = profile.allreduce(4 * setting.size)
     return seconds
 
 

@@ -16,6 +16,7 @@ from spardl.schedule import Give, Step, Take
 
 LEAST, MOST, RANDOM = "least", "most", "random"
 Amount: TypeAlias = Any  # int or Fraction
+_ITEMSIZE = 4  # float32
 
 
 # -- what a message carries --------------------------------------------------------------------------------------------
@@ -47,7 +48,7 @@ class Values(NamedTuple):
         return self.length
 
     def bytes(self, s: "Setting") -> int:
-        return wire.dense_frame_bytes(self.length, s.coded) if self.framed else self.length * s.itemsize
+        return wire.dense_frame_bytes(self.length, s.coded) if self.framed else self.length * _ITEMSIZE
 
 
 class Few(NamedTuple):
@@ -103,7 +104,6 @@ class Setting:
     teams: int = 1
     sag: str = "auto"
     gradients: str = RANDOM
-    itemsize: int = 4  # bytes of a value
     coded: int = 4  # bytes of a value in a frame
     wire: str = "auto"
     symbolic: bool = False

@@ -3,6 +3,7 @@
 import pytest
 from cost.profiles import ethernet
 
+from spardl.allreduce import ALGORITHMS
 from spardl.bench.prediction import add_predictions
 from spardl.bench.runner import Options
 from spardl.cost.model import predict
@@ -20,7 +21,7 @@ def test_time_and_error():
     assert row["error_percent"] == pytest.approx(100 * (1e3 * expected / 10 - 1))
 
 
-def test_what_is_unknown_stays_blank():
-    some = [{"algorithm": "MPI_Allreduce", "time_ms": 1.0, "size": 9, "k": 1}, *rows("brand_new", "dense_ring")]
+def test_every_algorithm_but_the_baseline_is_predicted():
+    some = [{"algorithm": "MPI_Allreduce", "time_ms": 1.0, "size": 9, "k": 1}, *rows(*ALGORITHMS)]
     add_predictions(some, ethernet(4), 4, Options(wire_dtype="bf16"))
-    assert ["predicted_ms" in row for row in some] == [False, False, True]
+    assert ["predicted_ms" in row for row in some] == [False, *[True] * len(ALGORITHMS)]

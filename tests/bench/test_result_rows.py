@@ -8,7 +8,7 @@ import pytest
 from spardl.bench import record
 from spardl.bench.rows import COLUMNS, timing_row
 from spardl.bench.runner import make_gradients
-from spardl.bench.suite import least_sent
+from spardl.bench.race import least_sent
 from spardl.bench.table import print_table
 
 

@@ -71,6 +71,6 @@ def test_stragglers_do_not_hold_up_the_others(tmp_path):
         assert runs[name]["waited_seconds"] < runs["bsp"]["waited_seconds"]
         assert len(runs[name]["history"]) == 3
         gradients = sum(runs[name]["staleness"].values()) + runs[name]["dropped"]
-        assert gradients == 4 * 3 * runs["bsp"]["steps"] // 3
+        assert gradients == 4 * runs["bsp"]["steps"]
     assert runs["rna-sparse"]["dropped"] == 0
     assert runs["rna-sparse"]["bytes_sent"] < runs["rna"]["bytes_sent"] / 20
