@@ -103,8 +103,8 @@ def _run(**flags: Any) -> None:
 
     from spardl.bench.prediction import add_predictions
     from spardl.bench.progress import shown
-    from spardl.bench.runner import Options, make_gradients
     from spardl.bench.race import Plan, compete
+    from spardl.bench.runner import Options, make_gradients
 
     comm = MPI.COMM_WORLD
     contenders = _contenders(comm, flags["algorithms"])
@@ -182,8 +182,8 @@ def _facts(comm: "MPI.Intracomm", flags: dict[str, Any]) -> "Row":
 def _show(rows: "list[Row]", facts: "Row") -> None:
     from spardl.bench import record
     from spardl.bench.memory import FIRST_REDUCES
-    from spardl.bench.rows import COLUMNS, LEGEND, MEMORY_COLUMNS
     from spardl.bench.race import least_sent
+    from spardl.bench.rows import COLUMNS, LEGEND, MEMORY_COLUMNS
     from spardl.bench.table import print_table
 
     first, hosts = rows[0], facts["hosts"]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from spardl.bench import record
+from spardl.bench.race import least_sent
 from spardl.bench.rows import COLUMNS, timing_row
 from spardl.bench.runner import make_gradients
-from spardl.bench.race import least_sent
 from spardl.bench.table import print_table
 
 
