@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from spardl.bench.table import make_console
 
-Tell = Callable[[str, int, int], object]  # what, done, of
+Tell = Callable[[str, int, int | None], object]  # what, done, of (None if nobody knows)
 _EVERY = 2.0  # seconds between lines where there is no terminal
 
 
@@ -37,10 +37,10 @@ def _lines(console: Console) -> Tell:
     """Under mpiexec stderr is a pipe, and a bar would be seen when all is over."""
     last = time.monotonic()
 
-    def tell(what: str, done: int, total: int) -> None:
+    def tell(what: str, done: int, total: int | None) -> None:
         nonlocal last
         if time.monotonic() - last >= _EVERY:
             last = time.monotonic()
-            console.print(f"{what}: {done} of {total}", highlight=False)
+            console.print(what if total is None else f"{what}: {done} of {total}", highlight=False)
 
     return tell

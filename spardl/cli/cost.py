@@ -28,16 +28,13 @@ def measure(output: Path, plot: Path | None, short: bool) -> None:
     """
     from mpi4py import MPI
 
+    from spardl.bench.progress import shown
     from spardl.cost.measure import SHORT_SIZES, SIZES
     from spardl.cost.measure import measure as run
 
     talks = MPI.COMM_WORLD.rank == 0
-
-    def progress(what: str, done: int, total: int) -> None:
-        if talks:
-            click.echo(f"{what}: {done} of {total}", err=True)
-
-    profile = run(MPI.COMM_WORLD, SHORT_SIZES if short else SIZES, pairs=not short, progress=progress)
+    with shown(visible=talks) as tell:
+        profile = run(MPI.COMM_WORLD, SHORT_SIZES if short else SIZES, pairs=not short, progress=tell)
     if talks:
         profile.save(output)
         _print(profile)
@@ -70,20 +67,34 @@ def predict(profile: Path, size: int, density: float, ranks: int | None, as_json
     if as_json:
         click.echo(json.dumps([asdict(prediction) for prediction in ranking], indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from spardl.bench.table import Column, print_table
 
     if ranks != measured.ranks:
         click.echo(f"The profile is of {measured.ranks} ranks; α and β of {ranks} are taken to be the same.", err=True)
-    title = f"{ranks} ranks, n = {size:,}, {100 * density:g} %"
-    table = Table("algorithm", "teams", "time", "× fastest", "messages", "kernels", "rounds", "bytes sent", title=title)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for p in ranking:
-        times = [f"{1e3 * seconds:,.2f} ms" for seconds in (p.seconds, p.message_seconds, p.kernel_seconds)]
-        slower = f"{p.seconds / (ranking[0].seconds or 1):.2f}"
-        table.add_row(p.algorithm, str(p.teams), times[0], slower, *times[1:], str(p.rounds), f"{p.bytes_sent:,}")
-    Console().print(table)
+    columns = [
+        Column("algorithm", "algorithm"),
+        Column("teams", "teams", "d"),
+        Column("time, ms", "time", ",.2f"),
+        Column("× fastest", "slower", ".2f"),
+        Column("messages, ms", "messages", ",.2f"),
+        Column("kernels, ms", "kernels", ",.2f"),
+        Column("rounds", "rounds", "d"),
+        Column("bytes sent", "bytes_sent", ",d"),
+    ]
+    rows = [
+        {
+            "algorithm": p.algorithm,
+            "teams": p.teams,
+            "time": 1e3 * p.seconds,
+            "slower": p.seconds / (ranking[0].seconds or 1),
+            "messages": 1e3 * p.message_seconds,
+            "kernels": 1e3 * p.kernel_seconds,
+            "rounds": p.rounds,
+            "bytes_sent": p.bytes_sent,
+        }
+        for p in ranking
+    ]
+    print_table(f"{ranks} ranks, n = {size:,}, {100 * density:g} %", columns, rows)
 
 
 @cost.command("table")
@@ -106,23 +117,26 @@ def show_table(ranks: int | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"formulas": rows, "numbers": numbers}, indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from spardl.bench.table import Column, print_table
 
-    console = Console()
-    table = Table(
-        "algorithm", "rounds (α)", "in the paper", "volume (β)", "in the paper", "remark", title="powers of two"
-    )
-    for row in rows:
-        table.add_row(
-            *(row[key] for key in ("algorithm", "latency", "paper_latency", "bandwidth", "paper_bandwidth", "remark"))
-        )
-    console.print(table)
+    columns = [
+        Column("algorithm", "algorithm"),
+        Column("rounds (α)", "latency"),
+        Column("in the paper", "paper_latency"),
+        Column("volume (β)", "bandwidth"),
+        Column("in the paper", "paper_bandwidth"),
+        Column("remark", "remark"),
+    ]
+    print_table("powers of two", columns, rows)
     if numbers:
-        exact = Table("algorithm", "teams", "rounds", "volume, least", "most", title=f"{ranks} ranks")
-        for number in numbers:
-            exact.add_row(*map(str, number.values()))
-        console.print(exact)
+        exact = [
+            Column("algorithm", "algorithm"),
+            Column("teams", "teams", "d"),
+            Column("rounds", "rounds"),
+            Column("volume, least", "least"),
+            Column("most", "most"),
+        ]
+        print_table(f"{ranks} ranks", exact, numbers)
 
 
 def _numbers(ranks: int) -> list[dict[str, Any]]:
@@ -148,30 +162,27 @@ def _numbers(ranks: int) -> list[dict[str, Any]]:
 
 
 def _print(profile: "Profile") -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from spardl.bench.table import Column, print_table
 
-    table = Table("messages", "α", "β", "bandwidth", title=f"{profile.ranks} ranks")
     lines = {
         "all ranks at once": profile.exchange,
         "two ranks alone": profile.ping,
         "the library's all-reduce": profile.allreduce,
         **profile.pairs,
     }
-    for name, line in lines.items():
-        table.add_row(name, *_cells(line))
-    console = Console()
-    console.print(table)
-    kernels = Table("kernel", "γ per element or entry; of a call, of a frame")
-    for name, seconds in profile.gamma.items():
-        kernels.add_row(name, f"{1e9 * seconds:,.2f} ns")
-    console.print(kernels)
+    columns = [Column("messages", "messages"), Column("α", "alpha"), Column("β", "beta"), Column("bandwidth", "rate")]
+    print_table(f"{profile.ranks} ranks", columns, [{"messages": name, **_cells(line)} for name, line in lines.items()])
+    kernels = [{"kernel": name, "gamma": 1e9 * seconds} for name, seconds in profile.gamma.items()]
+    columns = [Column("kernel", "kernel"), Column("γ, ns", "gamma", ",.2f")]
+    print_table("per element or entry; of a call, of a frame", columns, kernels)
 
 
-def _cells(line: "Line") -> tuple[str, str, str]:
-    rate = f"{1e-6 / line.beta:,.0f} MB/s" if line.beta else "–"
-    alpha = f"{1e6 * line.alpha:.1f} ± {1e6 * line.alpha_error:.1f} µs"
-    return alpha, f"{1e9 * line.beta:.3f} ± {1e9 * line.beta_error:.3f} ns/B", rate
+def _cells(line: "Line") -> dict[str, str]:
+    return {
+        "alpha": f"{1e6 * line.alpha:.1f} ± {1e6 * line.alpha_error:.1f} µs",
+        "beta": f"{1e9 * line.beta:.3f} ± {1e9 * line.beta_error:.3f} ns/B",
+        "rate": f"{1e-6 / line.beta:,.0f} MB/s" if line.beta else "–",
+    }
 
 
 def _draw(profile: "Profile", path: Path) -> None:

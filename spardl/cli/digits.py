@@ -1,11 +1,12 @@
 """A training job that needs no download: scikit-learn's handwritten digits and a small network."""
 
 import hashlib
+import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -29,6 +30,13 @@ class Job:
     lr: float
     seed: int
     delay: str = "none"  # stragglers on purpose, see spardl.sync.delays
+    seconds: float | None = None  # instead of epochs: each rank then does as much as it can
+
+
+class Epoch(NamedTuple):
+    iterations: int
+    seconds: float  # since training began
+    loss: float  # mean, of this rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class Outcome:
     dense_bytes: int
     density: float
     same_bits: bool
-    iterations_per_second: float  # of a rank
+    iterations_per_second: float  # of a rank, the mean over ranks
     contributors: float  # per round, on average
     dropped: int  # gradients that were too old, of all ranks
     waited_seconds: float  # the mean over ranks of how long training waited for others
@@ -79,40 +87,78 @@ def run(comm: MPI.Intracomm, sync: Sync, job: Job, progress: Callable[[int, floa
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=job.lr, momentum=0.9, weight_decay=1e-4)
     handle: spt.Handle | spt.RnaHandle = spt.distribute(optimizer, model, sync=sync, comm=comm)
-    delay = parse_delay(job.delay, job.seed)
-    history = []
-    steps = len(inputs) // job.batch
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps * job.epochs)
-    criterion = nn.CrossEntropyLoss()
-    shuffle = torch.Generator().manual_seed(job.seed)
     comm.Barrier()
     started = time.perf_counter()
-    for epoch in range(1, job.epochs + 1):
+    epochs = list(_train(comm, model, optimizer, inputs, targets, job, progress))
+    handle.remove()
+    seconds = time.perf_counter() - started
+    with torch.no_grad():
+        accuracy = float((model(test_inputs).argmax(1) == test_targets).float().mean())
+    return _sum_up(comm, model, handle, epochs, seconds, accuracy)
+
+
+def _train(
+    comm: MPI.Intracomm,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    job: Job,
+    progress: Callable[[int, float], Any],
+) -> Iterator[Epoch]:
+    """Epoch after epoch, until there were enough or the time is over."""
+    started = time.perf_counter()
+    delay = parse_delay(job.delay, job.seed)
+    steps = len(inputs) // job.batch
+    iteration = 0
+
+    def done() -> float:
+        """From 0 to 1."""
+        if job.seconds is not None:
+            return min(1.0, (time.perf_counter() - started) / job.seconds)
+        return iteration / (steps * job.epochs)
+
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: (1 + math.cos(math.pi * done())) / 2)
+    criterion = nn.CrossEntropyLoss()
+    shuffle = torch.Generator().manual_seed(job.seed)
+    number = 0
+    while done() < 1:
+        number += 1
         order = torch.randperm(len(inputs), generator=shuffle)  # the same on all ranks; each takes its part
-        losses = []
-        for step in range(steps):
+        losses: list[float] = []
+        while len(losses) < steps and done() < 1:
             began = time.perf_counter()
-            mine = order[step * job.batch : (step + 1) * job.batch][comm.rank :: comm.size]
+            batch = order[len(losses) * job.batch : (len(losses) + 1) * job.batch]
+            mine = batch[comm.rank :: comm.size]
             optimizer.zero_grad()
             loss = criterion(model(inputs[mine]), targets[mine])
             loss.backward()
-            iteration = (epoch - 1) * steps + step
             time.sleep(delay.seconds(comm.rank, comm.size, iteration, time.perf_counter() - began))
             optimizer.step()
+            iteration += 1
             scheduler.step()
             losses.append(loss.item())
-        history.append((time.perf_counter() - started, float(np.mean(losses))))
-        progress(epoch, float(np.mean(losses)))
-    handle.remove()
-    seconds = time.perf_counter() - started
+        mean = float(np.mean(losses))
+        progress(number, mean)
+        yield Epoch(len(losses), time.perf_counter() - started, mean)
+
+
+def _sum_up(
+    comm: MPI.Intracomm,
+    model: nn.Module,
+    handle: spt.Handle | spt.RnaHandle,
+    epochs: list[Epoch],
+    seconds: float,
+    accuracy: float,
+) -> Outcome:
+    """What all ranks have to say, in one."""
     stats = handle.stats
     metrics = handle.metrics if isinstance(handle, spt.RnaHandle) else Metrics()
-    with torch.no_grad():
-        accuracy = float((model(test_inputs).argmax(1) == test_targets).float().mean())
     weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
-    outcome = {
-        "loss": float(np.mean(losses)),
+    mine = {
+        "loss": epochs[-1].loss,
         "seconds": seconds,
+        "iterations": sum(epoch.iterations for epoch in epochs),
         "bytes": stats.bytes_sent,
         "waited": stats.wait_seconds,
         "dropped": metrics.dropped,
@@ -120,20 +166,21 @@ def run(comm: MPI.Intracomm, sync: Sync, job: Job, progress: Callable[[int, floa
         "weights": hashlib.blake2b(weights.tobytes()).hexdigest(),
     }
     timeout = default_timeout()
-    everyone = gather_json(resolve(comm, timeout), outcome, timeout, "comparing results")
+    everyone = gather_json(resolve(comm, timeout), mine, timeout, "comparing results")
+    longest = max(told["seconds"] for told in everyone)
     return Outcome(
         accuracy=accuracy,
         loss=float(np.mean([told["loss"] for told in everyone])),
-        seconds=max(told["seconds"] for told in everyone),
+        seconds=longest,
         steps=stats.steps,
         bytes_sent=max(told["bytes"] for told in everyone),
         dense_bytes=stats.dense_bytes,
         density=stats.density,
         same_bits=len({told["weights"] for told in everyone}) == 1,
-        iterations_per_second=steps * job.epochs / max(told["seconds"] for told in everyone),
+        iterations_per_second=sum(told["iterations"] for told in everyone) / comm.size / longest,
         contributors=float(np.mean(metrics.contributors)) if metrics.contributors else float(comm.size),
         dropped=sum(told["dropped"] for told in everyone),
         waited_seconds=float(np.mean([told["waited"] for told in everyone])),
         staleness=dict(sum((Counter(dict(told["staleness"])) for told in everyone), Counter())),
-        history=history,
+        history=[(epoch.seconds, epoch.loss) for epoch in epochs],
     )

@@ -1,7 +1,6 @@
 """``spardl train``: the digits job, with one way of synchronising or several to compare."""
 
 import json
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -43,6 +42,11 @@ class Teams(click.ParamType[int | str]):
 @click.option("--residual", type=click.Choice(["global", "partial", "local"]), default="global", show_default=True)
 @click.option("--warmup", type=click.IntRange(0), default=0, show_default=True, help="Steps with higher densities.")
 @click.option("--epochs", type=click.IntRange(1), default=20, show_default=True)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Train for so long instead; every rank does what it can. Not with spardl and dense, which keep all in step.",
+)
 @click.option("--batch", type=click.IntRange(1), default=64, show_default=True, help="Over all ranks.")
 @click.option("--lr", type=click.FloatRange(0, min_open=True), default=0.1, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -60,6 +64,7 @@ def train(
     residual: str,
     warmup: int,
     epochs: int,
+    seconds: float | None,
     batch: int,
     lr: float,
     seed: int,
@@ -82,6 +87,8 @@ def train(
         parse_delay(delay)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--delay") from error
+    if seconds is not None and {"spardl", "dense"} & set(syncs):
+        raise click.UsageError("--seconds: spardl and dense keep all ranks in step; compare with bsp, or give --epochs")
     others: dict[str, Sync] = {
         "dense": spt.Dense(),
         "rna": spt.RNA(),
@@ -99,23 +106,29 @@ def train(
             schedule = spt.Warmup(density, warmup) if warmup else density
             label = f"{name}, {number} teams" if number != 1 else name
             runs[label] = spt.SparDL(density=schedule, teams=number, residual=residual)
-    _compare(runs, Job(epochs, batch, lr, seed, delay), json_path, plot_path)
+    _compare(runs, Job(epochs, batch, lr, seed, delay, seconds), json_path, plot_path)
 
 
 def _compare(syncs: "dict[str, Sync]", job: "Job", json_path: Path | None, plot_path: Path | None) -> None:
     import torch
     from mpi4py import MPI
 
+    from spardl.bench.progress import shown
     from spardl.cli import digits
 
     comm = MPI.COMM_WORLD
     if job.batch < comm.size:
         raise click.UsageError(f"--batch {job.batch} leaves some of the {comm.size} ranks without images")
     torch.set_num_threads(1)  # ranks share the cores
-    outcomes = {}
-    with _progress(comm.rank == 0, job.epochs * len(syncs)) as advance:
+    outcomes: dict[str, Outcome] = {}
+    total = None if job.seconds else job.epochs * len(syncs)
+    with shown(visible=comm.rank == 0) as tell:
+
+        def advance(name: str, before: int, epoch: int, loss: float) -> None:
+            tell(f"{name}: epoch {epoch}, loss {loss:.4f}", before + epoch, total)
+
         for name, sync in syncs.items():
-            outcomes[name] = digits.run(comm, sync, job, partial(advance, name))
+            outcomes[name] = digits.run(comm, sync, job, partial(advance, name, job.epochs * len(outcomes)))
     if comm.rank == 0:
         _print_table(outcomes, comm.size)
         if json_path is not None:
@@ -127,49 +140,31 @@ def _compare(syncs: "dict[str, Sync]", job: "Job", json_path: Path | None, plot_
         raise click.ClickException("the ranks ended with different weights")
 
 
-def _progress(talks: bool, epochs: int) -> Any:
-    """A context that yields ``advance(name, epoch, loss)``; only rank 0 shows anything."""
-    if not talks:
-        return nullcontext(lambda *_: None)
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    @contextmanager
-    def shown() -> Any:
-        columns = (TextColumn("{task.description:30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns) as bar:
-            task = bar.add_task("starting", total=epochs)
-            yield lambda name, epoch, loss: bar.update(
-                task, advance=1, description=f"{name}: epoch {epoch}, loss {loss:.4f}"
-            )
-
-    return shown()
-
-
 def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from spardl.bench.table import Column, print_table
 
-    title = f"digits, {ranks} ranks; accuracy on the test images, bytes that a rank sent"
-    columns = ["sync", "accuracy", "loss", "time", "bytes", "fewer", "density", "same bits"]
-    partial_rounds = any(outcome.staleness for outcome in outcomes.values())
-    if partial_rounds:
-        columns += ["iterations/s", "in a round", "dropped", "waited"]
-    table = Table(*columns, title=title)
+    columns = [
+        Column("sync", "sync"),
+        Column("accuracy", "accuracy", ".2%"),
+        Column("loss", "loss", ".4f"),
+        Column("seconds", "seconds", ".2f"),
+        Column("bytes sent", "bytes_sent", ",d"),
+        Column("× fewer", "fewer", ",.1f"),
+        Column("density", "density", ".2%"),
+        Column("same bits", "same"),
+        Column("iterations/s", "iterations_per_second", ".1f"),
+        Column("in a round", "contributors", ".2f"),
+        Column("dropped", "dropped", ",d"),
+        Column("waited, s", "waited_seconds", ".2f"),
+    ]
+    rows = []
     for name, outcome in outcomes.items():
-        table.add_row(
-            name,
-            f"{100 * outcome.accuracy:.2f} %",
-            f"{outcome.loss:.4f}",
-            f"{outcome.seconds:.2f} s",
-            f"{outcome.bytes_sent:,}",
-            f"{outcome.dense_bytes / max(outcome.bytes_sent, 1):.1f} ×",
-            f"{100 * outcome.density:.2f} %",
-            "yes" if outcome.same_bits else "NO",
-            *(_how_partial(outcome) if partial_rounds else ()),
-        )
-    console = Console()
-    # Through mpiexec rich would assume 80 columns and cut numbers off.
-    (console if console.is_terminal else Console(width=160)).print(table)
+        fewer = outcome.dense_bytes / max(outcome.bytes_sent, 1)
+        rows.append(asdict(outcome) | {"sync": name, "fewer": fewer, "same": "yes" if outcome.same_bits else "NO"})
+    # What only matters where rounds are partial.
+    if not any(outcome.staleness for outcome in outcomes.values()):
+        columns = columns[:8]
+    print_table(f"digits, {ranks} ranks; accuracy on the test images, bytes of the busiest rank", columns, rows)
 
 
 def _draw(outcomes: "dict[str, Outcome]", path: Path, title: str) -> None:
@@ -183,12 +178,3 @@ def _draw(outcomes: "dict[str, Outcome]", path: Path, title: str) -> None:
     axis.grid(alpha=0.3)
     axis.legend()
     save(figure, path)
-
-
-def _how_partial(outcome: "Outcome") -> tuple[str, ...]:
-    return (
-        f"{outcome.iterations_per_second:.1f}",
-        f"{outcome.contributors:.2f}",
-        f"{outcome.dropped}",
-        f"{outcome.waited_seconds:.2f} s",
-    )
