@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from spardl.cli.digits import Job, Outcome, Sync
 
 
+SYNCS = ("spardl", "dense", "rna", "rna-sparse", "rna-groups", "rna-sparse-groups", "majority", "solo", "bsp")
+
+
 class Teams(click.ParamType[int | str]):
     """A number, or ``auto``."""
 
@@ -25,11 +28,12 @@ class Teams(click.ParamType[int | str]):
 @click.option(
     "--sync",
     "syncs",
-    type=click.Choice(["spardl", "dense", "rna", "rna-sparse", "majority", "solo", "bsp"]),
+    type=click.Choice(SYNCS),
     multiple=True,
     default=("spardl",),
     help="How gradients are synchronised; give several to compare. rna, majority, solo: whoever is ready takes part, "
-    "rna-sparse: with SparDL; bsp: the same, waiting for all.  [default: spardl]",
+    "rna-sparse: with SparDL, -groups: within groups of similar speed; bsp: the same, waiting for all.  "
+    "[default: spardl]",
 )
 @click.option("--density", type=click.FloatRange(0, 1, min_open=True), default=0.01, show_default=True)
 @click.option(
@@ -93,6 +97,8 @@ def train(
         "dense": spt.Dense(),
         "rna": spt.RNA(),
         "rna-sparse": spt.RNA(reduce=spt.SparDL(density=density)),
+        "rna-groups": spt.RNA(groups="auto"),
+        "rna-sparse-groups": spt.RNA(reduce=spt.SparDL(density=density), groups="auto"),
         "majority": spt.RNA(policy=spt.Majority()),
         "solo": spt.RNA(policy=spt.Solo()),
         "bsp": spt.RNA(policy=spt.All()),
@@ -154,6 +160,7 @@ def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
         Column("same bits", "same"),
         Column("iterations/s", "iterations_per_second", ".1f"),
         Column("in a round", "contributors", ".2f"),
+        Column("groups", "groups"),
         Column("dropped", "dropped", ",d"),
         Column("waited, s", "waited_seconds", ".2f"),
     ]

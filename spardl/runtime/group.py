@@ -3,7 +3,7 @@
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -44,6 +44,11 @@ class Group:
     @property
     def size(self) -> int:
         return len(self.ranks)
+
+    def subgroup(self, members: Sequence[int]) -> "Group":
+        """Some of these ranks, by their positions, of which this process is one."""
+        ranks = tuple(self.ranks[member] for member in members)
+        return replace(self, ranks=ranks, me=members.index(self.me))
 
     def tags(self, pair: int) -> tuple[int, int]:
         """The data and control tag of a pair, wrapped into the tags that this MPI has."""

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spardl.errors import PeerTimeout
-from spardl.sync.parts import Sum, Values
+from spardl.sync.parts import Shift, Sum, Values
 
 
 class Published(NamedTuple):
     """A round's result, and the terms on which all ranks apply it."""
 
-    result: Sum
+    result: Sum | Shift
     terms: str
 
 
@@ -36,16 +36,17 @@ class GradientBox(ABC):
     ``most_ahead``: how many gradients may wait before training does.
     """
 
-    def __init__(self, most_ahead: int, timeout: float) -> None:
+    def __init__(self, most_ahead: int, timeout: float, metrics: Metrics | None = None) -> None:
         self._most_ahead, self._timeout = most_ahead, timeout
         self._changed = threading.Condition()
         self._waiting: deque[tuple[int, Values]] = deque()  # version of the weights it was computed with, gradient
         self._taken = 0  # how many of those an attempt at a round holds
         self._results: deque[Published] = deque()
-        self.log: dict[int, Sum] = {}  # results that other ranks may still want
+        self.shift: Shift | None = None  # waits for a round that brings it to the whole group
+        self.log: dict[int, Sum | Shift] = {}  # results that other ranks may still want
         self._error: BaseException | None = None
         self._closed = False
-        self.metrics = Metrics()
+        self.metrics = Metrics() if metrics is None else metrics
 
     # -- for training --------------------------------------------------------------------------------------------------
 
@@ -127,14 +128,17 @@ class GradientBox(ABC):
             self._taken = len(self._waiting)
             return self._combine([grad for _, grad in self._waiting])
 
-    def publish(self, round: int, result: Sum, terms: str, contributed: bool) -> None:
+    def publish(self, round: int, result: Sum | Shift, terms: str, contributed: bool) -> None:
         with self._changed:
             for _ in range(self._taken if contributed else 0):
                 version, _grad = self._waiting.popleft()
                 age = round - version
                 self.metrics.staleness[age] = self.metrics.staleness.get(age, 0) + 1
             self._taken = 0
-            self.metrics.contributors.append(result.contributors)
+            if isinstance(result, Sum):
+                self.metrics.contributors.append(result.contributors)
+            elif result is self.shift:
+                self.shift = None
             self._results.append(Published(result, terms))
             self.log[round] = result
             self._changed.notify_all()
@@ -158,8 +162,8 @@ class SummingBox(GradientBox):
 class WeightingBox(GradientBox):
     """For dense reduction: later gradients weigh more, those beyond the staleness bound are dropped."""
 
-    def __init__(self, staleness: int, timeout: float) -> None:
-        super().__init__(staleness, timeout)
+    def __init__(self, staleness: int, timeout: float, metrics: Metrics | None = None) -> None:
+        super().__init__(staleness, timeout, metrics)
         self._staleness = staleness
 
     def _combine(self, grads: list[Values]) -> Any:

@@ -16,9 +16,10 @@ from spardl.errors import PeerError, PeerTimeout
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task
 from spardl.runtime.traffic import Traffic
+from spardl.sync.between import Between
 from spardl.sync.box import GradientBox
 from spardl.sync.notes import Commit, Fault, Go, Note, Ping, Pong, Stop, Want, from_bytes, to_bytes
-from spardl.sync.parts import Sum
+from spardl.sync.parts import Shift, Sum
 from spardl.sync.policies import Policy
 from spardl.sync.post import Post
 from spardl.sync.protocol import (
@@ -41,6 +42,9 @@ _NOTHING = np.empty(0, np.uint8)
 
 class CodedPart(Part, Protocol):
     """A part whose results can be sent."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
 
     def write(self, result: Sum) -> Bytes: ...
 
@@ -78,23 +82,24 @@ class Engine:
         patience: float,
         timeout: float,
         terms: Callable[[], str] = str,
+        between: Between | None = None,
     ) -> None:
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError(
                 "RNA communicates in a thread of its own, which needs MPI_THREAD_MULTIPLE; this MPI gives less. "
                 "mpi4py asks for it unless mpi4py.rc.thread_level says otherwise."
             )
-        self._group, self._box, self._part, self._timeout = group, box, part, timeout
+        self._group, self._box, self._part, self._timeout, self._between = group, box, part, timeout, between
         self._rounds, self._closing, post = (open_channel(group, dict, timeout, "RNA") for _ in range(3))
         self._post = Post(group, post.pair)
         self._worker = _Driven(worker(group.me, box, part))
-        scheduler = Scheduler(group.size, policy, patience, terms)
+        scheduler = Scheduler(group.size, policy, patience, terms, lambda: box.shift is not None)
         self._scheduler = _Driven(scheduler.run()) if group.me == SCHEDULER else None
         self._machines = [machine for machine in (self._worker, self._scheduler) if machine is not None]
         self.traffic = Traffic()  # of all rounds
         self._task: Task[Sum] | None = None
         self._asked: Fetch | None = None  # for what a Want is under way
-        self._fetched: dict[int, Sum] = {}  # by round
+        self._fetched: dict[int, Sum | Shift] = {}  # by round
         self._wanted: list[tuple[int, int]] = []  # who wants which round, as soon as it is here
         self._thread = threading.Thread(target=self._run, name="spardl-rna", daemon=True)
 
@@ -106,9 +111,9 @@ class Engine:
 
         Others may have much left to do; the time limit is for one round.
         """
-        rounds = -1
-        while self._thread.is_alive() and rounds < len(self._box.metrics.contributors):
-            rounds = len(self._box.metrics.contributors)
+        seen = -1
+        while self._thread.is_alive() and seen != (signs := self._signs_of_life()):
+            seen = signs
             self._thread.join(self._timeout)
         if self._thread.is_alive():
             self._box.fail(PeerTimeout(f"RNA: no round has ended within {self._timeout:g} s", ranks=()))
@@ -116,12 +121,17 @@ class Engine:
         if self._box.error is not None:
             raise self._box.error
 
+    def _signs_of_life(self) -> int:
+        return len(self._box.metrics.contributors) + (self._between.heard if self._between is not None else 0)
+
     # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             self._drive(lambda: all(machine.ended for machine in self._machines), self._advance)
             self._close()
+            if self._between is not None:
+                self._end_with_other_groups(self._between)
         except BaseException as error:
             self._box.fail(error)
             if not isinstance(error, PeerError):  # which the others know
@@ -130,11 +140,18 @@ class Engine:
     def _drive(self, done: Callable[[], bool], advance: Callable[[], bool]) -> None:
         nap = _SHORTEST_NAP
         while not done():
-            if advance():
+            if advance() | self._advance_between():
                 nap = _SHORTEST_NAP
             else:
                 self._box.wait_for_news(nap)
                 nap = min(2 * nap, _LONGEST_NAP)
+
+    def _advance_between(self) -> bool:
+        return self._between is not None and self._between.advance(self._offer)
+
+    def _offer(self, shift: Shift) -> None:
+        if self._box.shift is None:  # or one is on its way, which this one knows nothing of
+            self._box.shift = shift
 
     def _advance(self) -> bool:
         if self._box.error is not None:
@@ -164,12 +181,24 @@ class Engine:
 
         self._drive(lambda: meeting.done, advance)
 
+    def _end_with_other_groups(self, between: Between) -> None:
+        """They may have much left to do."""
+
+        def advance() -> bool:
+            if self._box.error is not None:
+                raise self._box.error
+            return between.advance_end()
+
+        self._drive(lambda: between.group_can_end, lambda: False)
+        between.end_group()
+        self._drive(lambda: between.all_ended, advance)
+
     def _tell_fault(self, error: BaseException) -> None:
-        note = to_bytes(Fault(f"{type(error).__name__}: {error}"))
-        for rank in set(range(self._group.size)) - {self._group.me}:
-            self._post.send_note(rank, note)
+        note = Fault(f"{type(error).__name__}: {error}")
+        post = self._post if self._between is None else self._between.post
+        post.tell_all(to_bytes(note))
         deadline = time.monotonic() + 1.0
-        while not self._post.sweep() and time.monotonic() < deadline:
+        while not post.sweep() and time.monotonic() < deadline:
             time.sleep(_SHORTEST_NAP)
 
     # -- post ----------------------------------------------------------------------------------------------------------
@@ -197,8 +226,7 @@ class Engine:
         able = [(rank, round) for rank, round in self._wanted if round in self._box.log]
         for rank, round in able:
             self._wanted.remove((rank, round))
-            head = np.array([round], np.int64).view(np.uint8)
-            parcel = np.concatenate([head, self._part.write(self._box.log[round])])
+            parcel = self._write(round, self._box.log[round])
             self.traffic.add(Traffic(messages_sent=1, bytes_sent=len(parcel)))
             self._post.send_parcel(rank, parcel)
         return bool(able)
@@ -206,11 +234,19 @@ class Engine:
     def _take_parcels(self) -> bool:
         if (found := self._post.next_parcel()) is None:
             return False
-        parcel = found[1]
-        round = int(parcel[:8].view(np.int64)[0])
+        round, result = self._read(found[1])
         if self._asked is not None and round == self._asked.round:
-            self._fetched[round] = self._part.read(parcel[8:])
+            self._fetched[round] = result
         return True
+
+    def _write(self, round: int, result: Sum | Shift) -> Bytes:
+        head = np.array([round, isinstance(result, Shift)], np.int64).view(np.uint8)
+        body = result.delta.view(np.uint8) if isinstance(result, Shift) else self._part.write(result)
+        return np.concatenate([head, body])
+
+    def _read(self, parcel: Bytes) -> tuple[int, Sum | Shift]:
+        round, shift = parcel[:16].view(np.int64).tolist()
+        return round, Shift(parcel[16:].view(self._part.dtype)) if shift else self._part.read(parcel[16:])
 
     # -- what the machines ask for -------------------------------------------------------------------------------------
 

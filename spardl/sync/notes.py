@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class Go:
     number: int
     members: tuple[int, ...]
     needed_from: int = 0  # nobody will ask for the results of earlier rounds
+    shift: bool = False  # the round brings no gradients, but a shift of the weights, which the member has
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,34 @@ class Stop:
     rounds: int
 
 
-Note: TypeAlias = Ready | Done | Prepared | Got | Pong | Ping | Want | Fault | Go | Commit | Stop
-_KINDS: dict[str, Callable[..., Note]] = {
-    kind.__name__: kind for kind in (Ready, Done, Prepared, Got, Pong, Ping, Want, Fault, Go, Commit, Stop)
-}
+# -- between groups ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """To rank 0: this rank is at work, and an iteration takes it so long."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """From rank 0 to all: somebody is at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regroup:
+    """From rank 0 to all: meet after the next iteration, to form other groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """To rank 0: a group is through with all its rounds. From rank 0 to all: all groups are."""
+
+
+_InGroup: TypeAlias = Ready | Done | Prepared | Got | Pong | Ping | Want | Fault | Go | Commit | Stop
+Note: TypeAlias = _InGroup | Working | Progress | Regroup | Ended
+_KINDS: dict[str, Callable[..., Note]] = {kind.__name__: kind for kind in get_args(Note)}
 
 
 def to_bytes(note: Note) -> bytes:

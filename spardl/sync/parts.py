@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from spardl.collectives.dense_ring import dense_ring
+from spardl.collectives.dense_rabenseifner import dense_rabenseifner
 from spardl.collectives.spardl import SparDL
 from spardl.effects import Bytes, Collective, Flush
 from spardl.kernels.api import Kernels
@@ -25,16 +25,25 @@ class Sum(NamedTuple):
     contributors: int
 
 
+class Shift(NamedTuple):
+    """What a round gives that brings no gradients: by what the group's weights move, towards those of other groups."""
+
+    delta: Values
+
+
 class SparsePart:
     """SparDL among the members: a contribution goes on top of the residual, and what is not sent stays in it."""
 
-    def __init__(self, rank: int, size: int, k: int, dtype: npt.DTypeLike, kernels: Kernels, codec: Codec) -> None:
-        self._rank = rank
+    def __init__(self, size: int, k: int, dtype: npt.DTypeLike, kernels: Kernels, codec: Codec) -> None:
         self._exact = Codec(codec.kernels, codec.indices)  # a member that was alone in a round has rounded nothing
         self.reducer = SparDL(size, k, rank=0, layout=Teams(1, 1), dtype=dtype, kernels=kernels, codec=codec)
 
-    def contribute(self, go: Go, contribution: Values) -> Collective[Sum]:
-        self.reducer.regroup(Teams(len(go.members), 1), go.members.index(self._rank))
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.reducer.dtype
+
+    def contribute(self, rank: int, go: Go, contribution: Values) -> Collective[Sum]:
+        self.reducer.regroup(Teams(len(go.members), 1), go.members.index(rank))
         vector = yield from among(go.members, self.reducer.reduce(contribution))
         return Sum(vector, len(go.members))
 
@@ -55,17 +64,17 @@ class SparsePart:
 class DensePart:
     """Everything is summed, and with it how many members had something to give."""
 
-    def __init__(self, rank: int, size: int, dtype: npt.DTypeLike) -> None:
-        self._rank, self._size = rank, size
-        self._dtype: np.dtype[Any] = np.dtype(dtype)
+    def __init__(self, size: int, dtype: npt.DTypeLike) -> None:
+        self._size = size
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
 
-    def contribute(self, go: Go, contribution: Values | None) -> Collective[Sum]:
-        own = np.zeros(self._size + 1, self._dtype)
+    def contribute(self, rank: int, go: Go, contribution: Values | None) -> Collective[Sum]:
+        own = np.zeros(self._size + 1, self.dtype)
         if contribution is not None:
             own[:-1], own[-1] = contribution, 1
         total = np.empty_like(own)
-        position = go.members.index(self._rank)
-        yield from among(go.members, dense_ring(len(go.members), position, own, total))
+        position = go.members.index(rank)
+        yield from among(go.members, dense_rabenseifner(len(go.members), position, own, total))
         yield Flush("delivery of the sum")
         return self._sum(total)
 
@@ -73,10 +82,10 @@ class DensePart:
         """There is nothing to take back."""
 
     def write(self, result: Sum) -> Bytes:
-        return np.append(result.vector.values, self._dtype.type(result.contributors)).view(np.uint8)
+        return np.append(result.vector.values, self.dtype.type(result.contributors)).view(np.uint8)
 
     def read(self, message: Bytes) -> Sum:
-        return self._sum(message.view(self._dtype))
+        return self._sum(message.view(self.dtype))
 
     def _sum(self, total: Values) -> Sum:
         return Sum(SparseVector.trusted(None, total[:-1], self._size), round(float(total[-1])))

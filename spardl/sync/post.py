@@ -25,6 +25,11 @@ class Post:
     def send_note(self, to: int, note: bytes) -> None:
         self._send(0, to, np.frombuffer(note, np.uint8))
 
+    def tell_all(self, note: bytes) -> None:
+        """All others."""
+        for rank in set(range(self._group.size)) - {self._group.me}:
+            self.send_note(rank, note)
+
     def send_parcel(self, to: int, parcel: Bytes) -> None:
         self._send(1, to, parcel)
 
@@ -60,7 +65,8 @@ class Post:
         if to == self._group.me:
             self._to_self[kind].append(message)
             return
-        request = self._group.comm.Isend([message, MPI.BYTE], self._group.ranks[to], self._tags[kind])
+        # Synchronous: when it is sent it has been taken, and nothing is left in flight.
+        request = self._group.comm.Issend([message, MPI.BYTE], self._group.ranks[to], self._tags[kind])
         self._outbox.append((request, message))
 
     def _probe(self, kind: int) -> tuple[MPI.Request, int, Bytes] | None:

@@ -88,6 +88,10 @@ class Box(Protocol):
     def take(self, round: int) -> Any:
         """What waits, combined, to contribute to a round. It goes on waiting until it is published as contributed."""
 
+    @property
+    def shift(self) -> Any:
+        """By what the weights shall move, if anything waits; on the scheduler's rank only."""
+
     def publish(self, round: int, result: Any, terms: str, contributed: bool) -> None:
         """What came of a round. Called for every round, in order."""
 
@@ -95,8 +99,8 @@ class Box(Protocol):
 class Part(Protocol):
     """How a rank reduces."""
 
-    def contribute(self, go: Go, contribution: Any) -> Collective[Any]:
-        """Reduces among the round's members; peers are ranks."""
+    def contribute(self, rank: int, go: Go, contribution: Any) -> Collective[Any]:
+        """This rank's reduce among the round's members; peers are ranks."""
 
     def undo(self) -> None:
         """Takes the last reduce back."""
@@ -121,11 +125,14 @@ def worker(rank: int, box: Box, part: Part) -> Machine[int]:
         if isinstance(note, Stop):
             return next_round
         if isinstance(note, Go):
-            if prepared is not None:
+            if prepared is not None and not prepared[0].shift:
                 part.undo()
-                prepared = None
-            if rank in note.members:
-                result = yield InRound(note, part.contribute(note, box.take(note.round)))
+            prepared = None
+            if note.shift and rank in note.members:
+                prepared = (note, box.shift)
+                yield Tell(SCHEDULER, Prepared(note.number))
+            elif rank in note.members:
+                result = yield InRound(note, part.contribute(rank, note, box.take(note.round)))
                 if result is not CALLED_OFF:
                     prepared = (note, result)
                     yield Tell(SCHEDULER, Prepared(note.number))
@@ -136,7 +143,8 @@ def worker(rank: int, box: Box, part: Part) -> Machine[int]:
                 result = yield Fetch(note.round, note.provider(rank))
                 if result is CALLED_OFF:
                     continue
-            contributed, prepared = prepared is not None, None
+            contributed = prepared is not None and not prepared[0].shift
+            prepared = None
             told = None if contributed else told
             box.publish(note.round, result, note.terms, contributed)
             next_round += 1
@@ -164,6 +172,7 @@ class Scheduler:
     policy: Policy
     patience: float = 1.0  # seconds to wait for a rank before asking for a sign of life, and then for that
     terms: Callable[[], str] = str  # what goes along with every commit
+    has_shift: Callable[[], bool] = bool  # whether there is a shift of the weights to bring about
     round: int = 0
     _number: int = 0  # of the attempt: no two have the same
     _ready: set[int] = field(default_factory=set)
@@ -177,23 +186,36 @@ class Scheduler:
         """Returns how many rounds there were."""
         self._working = set(range(self.ranks))
         self._got = dict.fromkeys(range(self.ranks), -1)
-        while self._working or self._ready or min(self._got.values()) < self.round - 1:
+        # Who is silent has to come back: it could not be told of the end, either.
+        while self._working or self._ready or self._silent or min(self._got.values()) < self.round - 1:
             able = self._ready - self._silent
-            if not able or not self.policy.begins(self.round, able, self._working - self._silent):
-                yield from self._listen()
-            elif (members := (yield from self._reduce(able))) is not None:
-                yield from self._commit(members)
-                self.round += 1
+            if self._can_shift():
+                yield from self._round({SCHEDULER}, shift=True)
+            elif not able or not self.policy.begins(self.round, able, self._working - self._silent):
+                yield from self._listen(until=self._can_shift)
+            else:
+                yield from self._round(able)
         yield from self._tell_all(Stop(self.round))
         return self.round
 
-    def _reduce(self, members: set[int]) -> Machine[set[int] | None]:
+    def _can_shift(self) -> bool:
+        return SCHEDULER not in self._silent and self.has_shift()
+
+    def _round(self, able: set[int], shift: bool = False) -> Machine[None]:
+        members = yield from self._reduce(able, shift)
+        if members is not None:
+            if not shift:
+                self._ready -= members
+            yield from self._commit(members)
+            self.round += 1
+
+    def _reduce(self, members: set[int], shift: bool) -> Machine[set[int] | None]:
         """Tries until all members are prepared; None if none is left."""
         while members:
             self._number += 1
             self._prepared = set()
             needed_from = min(self._got.values()) + 1
-            yield from self._tell_all(Go(self.round, self._number, tuple(sorted(members)), needed_from))
+            yield from self._tell_all(Go(self.round, self._number, tuple(sorted(members)), needed_from, shift))
             lost = yield from self._wait_for(partial(self._unprepared, members), members)
             if not lost:
                 return members
@@ -203,7 +225,6 @@ class Scheduler:
 
     def _commit(self, members: set[int]) -> Machine[None]:
         """Until all but the silent have the result."""
-        self._ready -= members
         has = members
         terms = self.terms()
         while True:
@@ -238,9 +259,9 @@ class Scheduler:
                     return lost
         return set()
 
-    def _listen(self, seconds: float | None = None) -> Machine[int | None]:
+    def _listen(self, seconds: float | None = None, until: Callable[[], bool] | None = None) -> Machine[int | None]:
         """Takes one note in; who sent it, or None if nothing came."""
-        heard = yield Listen(seconds=seconds)
+        heard = yield Listen(until, seconds)
         if heard is None:
             return None
         sender, note = heard

@@ -84,6 +84,8 @@ def distribute(
         dense_names = excluded_names(exclude, parameters)
         if isinstance(sync, RNA) and (scaler is not None or dense_names):
             raise ValueError("distribute: RNA reduces all parameters alike, and knows no GradScaler and no exclude")
+        if isinstance(sync, RNA):
+            sync.first_groups(group.size)
     except (ValueError, TypeError) as error:
         problem = error
     require_same_model(group, model, optimizer, problem, seconds)

@@ -1,6 +1,6 @@
 """RNA for a torch optimizer: ``step()`` deposits a gradient and applies whatever rounds have finished."""
 
-import json
+import time
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,17 +10,28 @@ import numpy as np
 import torch
 
 from spardl import kernels
+from spardl.agreement import gather_json
+from spardl.collectives.dense_ring import dense_ring
 from spardl.runtime.group import Group
+from spardl.runtime.mpi import Task, shared_channel
+from spardl.runtime.traffic import Traffic
 from spardl.selection import require_finite_gradient
+from spardl.sync.between import Between
 from spardl.sync.box import GradientBox, Metrics, SummingBox, WeightingBox
 from spardl.sync.engine import Engine
-from spardl.sync.parts import DensePart, SparsePart, Sum
+from spardl.sync.grouping import group_by_speed
+from spardl.sync.paces import Groups, Pace
+from spardl.sync.parts import DensePart, Shift, SparsePart, Sum
 from spardl.sync.policies import All
-from spardl.torch.flat import hand_over, write_mean
+from spardl.torch import checkpoint
+from spardl.torch.flat import write_mean
 from spardl.torch.handle import live_handles
-from spardl.torch.layout import memory_strides
+from spardl.torch.local_steps import LocalSteps
+from spardl.torch.start import broadcast_optimizer
 from spardl.torch.stats import Stats
 from spardl.torch.sync import RNA, SparDL
+from spardl.torch.terms import set_terms, terms_of
+from spardl.torch.vector import ModelVector
 from spardl.wire import Codec
 
 
@@ -36,43 +47,31 @@ class RnaHandle:
         group: Group,
         timeout: float,
     ) -> None:
-        self._optimizer, self._parameters, self._sync, self._group = optimizer, dict(parameters), sync, group
+        self._optimizer, self._parameters, self._sync = optimizer, dict(parameters), sync
+        self._everyone, self._timeout = group, timeout
         self._ids = {id(parameter) for parameter in self._parameters.values()}
-        wide = any(parameter.dtype == torch.float64 for parameter in self._parameters.values())
-        self._dtype = np.dtype(np.float64 if wide else np.float32)
-        self._size = sum(parameter.numel() for parameter in self._parameters.values())
-        self._result = np.zeros(self._size, self._dtype)
-        self._version = 0
-        self._entries = 0  # of all results
-        self._terms = ""  # this rank's numbers in its last step
-        self._box, self._part = self._make(timeout)
-        self._engine = Engine(
-            group,
-            self._box,
-            self._part,
-            sync.policy,
-            patience=sync.patience,
-            timeout=timeout,
-            terms=lambda: self._terms,
-        )
-        self._finished = False
+        self._vector = ModelVector(parameters)
+        self._local = LocalSteps(optimizer, self._vector)
+        self._result = np.zeros(self._vector.size, self._vector.dtype)
+        self._part = self._make_part()
+        self._metrics, self._pace, self._traffic = Metrics(), Pace(), Traffic()
+        self._rounds = self._entries = 0  # of all groups that this rank was in, and entries of their results
+        self._terms = terms_of(optimizer)  # this rank's numbers in its last step
         self._own_step = optimizer.step
         # A hook can neither skip a step nor repeat it. Schedulers take a method of the optimizer apart and rebind it.
         step = types.MethodType(lambda _optimizer, closure=None: self._step(closure), optimizer)
         optimizer.step = step  # type: ignore[method-assign]
-        self._note_terms()
+        self._finished = False
         live_handles.add(self)
-        self._engine.start()
+        self._open(sync.first_groups(group.size))
 
-    def _make(self, timeout: float) -> tuple[GradientBox, DensePart | SparsePart]:
-        reduce = self._sync.reduce
+    def _make_part(self) -> DensePart | SparsePart:
+        reduce, size, dtype = self._sync.reduce, self._vector.size, self._vector.dtype
         if not isinstance(reduce, SparDL):
-            return WeightingBox(self._sync.staleness, timeout), DensePart(self._group.me, self._size, self._dtype)
+            return DensePart(size, dtype)
         chosen = kernels.load(reduce.backend)
-        codec = Codec(chosen, reduce.wire, reduce.wire_dtype)
-        k = max(1, round(reduce.density_at(0) * self._size))
-        part = SparsePart(self._group.me, self._size, k, self._dtype, chosen, codec)
-        return SummingBox(self._sync.staleness, timeout), part
+        k = max(1, round(reduce.density_at(0) * size))
+        return SparsePart(size, k, dtype, chosen, Codec(chosen, reduce.wire, reduce.wire_dtype))
 
     # -- for users -----------------------------------------------------------------------------------------------------
 
@@ -82,13 +81,17 @@ class RnaHandle:
         After it the optimizer works as before ``distribute``.
         """
         if not self._finished:
-            self._box.close()
-            self._engine.join()
-            self._apply()
+            self._meet()
             self._finished = True
             live_handles.discard(self)
 
     remove = finish
+
+    def settle(self) -> None:
+        """Like ``finish``, but training goes on after it: the moment to evaluate or to save. All ranks call it."""
+        if not self._finished:
+            self._meet()
+            self._open(self._fitting_groups())
 
     def __enter__(self) -> "RnaHandle":
         return self
@@ -102,33 +105,126 @@ class RnaHandle:
     @property
     def metrics(self) -> Metrics:
         """Contributors by round, how old gradients were, how many were dropped, how long training waited."""
-        return self._box.metrics
+        return self._metrics
+
+    @property
+    def groups(self) -> Groups:
+        """Which ranks reduce with each other; one group unless RNA was asked for several."""
+        return self._groups
 
     @property
     def residual(self) -> Any:
-        """What this rank still owes, after ``finish``; all of it zero where everything is sent."""
+        """What this rank still owes, after ``finish`` or ``settle``; all of it zero where everything is sent."""
         if isinstance(self._part, SparsePart):
             return self._part.reducer.residual
-        return np.zeros(self._size, self._dtype)
+        return np.zeros(self._vector.size, self._vector.dtype)
 
     @property
     def stats(self) -> Stats:
         """This rank's totals so far."""
-        dense = 2 * (self._group.size - 1) * self._size * self._dtype.itemsize // self._group.size
+        ranks, size = self._everyone.size, self._vector.size
+        dense = 2 * (ranks - 1) * size * self._vector.dtype.itemsize // ranks
         totals = Stats().plus(
-            [self._engine.traffic],
-            dense_bytes=dense * self._version,
+            [self._traffic, *([] if self._finished else [self._engine.traffic])],
+            dense_bytes=dense * self._rounds,
             communicate_seconds=0.0,
-            wait_seconds=self.metrics.waited_seconds,
+            wait_seconds=self._metrics.waited_seconds,
         )
-        density = self._entries / max(1, self._size * self._version)
-        return replace(totals, steps=self._version, density=density)
+        return replace(totals, steps=self._rounds, density=self._entries / max(1, size * self._rounds))
 
     def is_for(self, optimizer: torch.optim.Optimizer) -> bool:
         return optimizer is self._optimizer
 
     def has(self, parameter: torch.nn.Parameter) -> bool:
         return id(parameter) in self._ids
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's residual, for ``torch.save``, right after ``settle()`` or ``finish()``: one file per rank."""
+        self._require_settled("state_dict()")
+        bucket = self._vector.describe("rna")
+        if isinstance(self._part, SparsePart):
+            bucket["residual"] = torch.from_numpy(self._part.reducer.residual.copy())
+        ranks, rank = self._everyone.size, self._everyone.me
+        return {"format": checkpoint.FORMAT, "ranks": ranks, "rank": rank, "steps": self._rounds, "buckets": [bucket]}
+
+    def gathered_state_dict(self) -> dict[str, Any] | None:
+        """All ranks' states as one, on rank 0 (None on the others). It can be loaded on any number of ranks."""
+        states = checkpoint.gather(self._everyone, self.state_dict(), self._timeout)
+        return None if states is None else checkpoint.join_states(states)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a ``state_dict()`` of this rank, or a gathered one, also of another number of ranks."""
+        self._require_settled("load_state_dict()")
+        mine = checkpoint.state_for(state, self._everyone.size, self._everyone.me)
+        checkpoint.require_fitting(mine, self._parameters)
+        (bucket,) = checkpoint.lay_out_anew(mine["buckets"], [self._vector.describe("rna")])
+        if isinstance(self._part, SparsePart) and "residual" in bucket:
+            self._part.reducer.owe(bucket["residual"].numpy())
+        self._rounds = mine["steps"]
+
+    def _require_settled(self, call: str) -> None:
+        if not (self._finished or self._fresh):
+            raise RuntimeError(f"{call}: rounds are under way; call settle() first, on all ranks")
+
+    # -- groups, from the moment they form until they meet -------------------------------------------------------------
+
+    def _open(self, groups: Groups) -> None:
+        self._groups = groups
+        self._group = self._everyone.subgroup(next(group for group in groups if self._everyone.me in group))
+        self._version = 0  # rounds applied since
+        self._fresh = True
+        self._between: Between | None = None
+        if self._sync.groups is not None:
+            regroups, dtype = self._sync.groups == "auto", self._vector.dtype
+            self._between = Between(self._everyone, groups, dtype, self._pace, regroups=regroups, timeout=self._timeout)
+        kind = SummingBox if isinstance(self._part, SparsePart) else WeightingBox
+        self._box: GradientBox = kind(self._sync.staleness, self._timeout, self._metrics)
+        self._engine = Engine(
+            self._group,
+            self._box,
+            self._part,
+            self._sync.policy,
+            patience=self._sync.patience,
+            timeout=self._timeout,
+            terms=lambda: self._terms,
+            between=self._between,
+        )
+        self._engine.start()
+        self._resumed = time.perf_counter()
+
+    def _meet(self) -> None:
+        """Until all ranks have come to stay. Others may have come just to form other groups, and go on."""
+        while not self._come_together(stays=True):
+            self._open(self._fitting_groups())
+
+    def _come_together(self, stays: bool) -> bool:
+        """Ends all rounds and makes all ranks the same. True if everyone stays."""
+        self._box.close()
+        self._engine.join()
+        self._apply()
+        self._traffic.add(self._engine.traffic)
+        if self._between is None:
+            return True
+        if len(self._groups) > 1:
+            self._average()
+            broadcast_optimizer(self._everyone, self._optimizer, self._timeout)
+        mine = {"stays": stays, "pace": self._pace.seconds}
+        everyone = gather_json(self._everyone, mine, self._timeout, "RNA's meeting")
+        self._paces = [told["pace"] for told in everyone]
+        return all(told["stays"] for told in everyone)
+
+    def _fitting_groups(self) -> Groups:
+        return group_by_speed(self._paces) if self._sync.groups == "auto" else self._groups
+
+    def _average(self) -> None:
+        """Every rank counts alike, so a group counts as much as it has ranks."""
+        share = self._vector.weights() / self._everyone.size
+        mean = np.empty_like(share)
+        average = dense_ring(self._everyone.size, self._everyone.me, share, mean)
+        Task(shared_channel(self._everyone), average, self._timeout, "RNA's average of all groups").wait()
+        self._vector.set_weights(mean)
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
@@ -137,69 +233,47 @@ class RnaHandle:
             return self._own_step(closure)
         if closure is not None:
             raise TypeError("step(closure) cannot be distributed: compute gradients with backward() and call step()")
-        self._note_terms()
+        self._terms = terms_of(self._optimizer)
         try:
-            grad = self._gather()
+            grad = self._vector.gradient()
+            require_finite_gradient(grad, self._everyone.me)
         except Exception as error:
             self._box.fail(error)
             raise
+        self._pace.note(time.perf_counter() - self._resumed)
+        self._fresh = False
         self._box.deposit(grad, self._version)
         if isinstance(self._sync.policy, All):
             self._box.wait()
-        self._apply()
+        if self._between is not None and self._between.wants_regroup:
+            self._come_together(stays=False)
+            self._open(self._fitting_groups())
+        elif not self._apply() and self._sync.local_steps:
+            self._local.step()
+        self._resumed = time.perf_counter()
         return None
 
-    def _gather(self) -> Any:
-        """This rank's gradients as one new vector."""
-        vector = np.empty(self._size, self._dtype)
-        for parameter, view in self._views(vector):
-            if parameter.grad is None:
-                view.zero_()
-            else:
-                view.copy_(parameter.grad)
-        require_finite_gradient(vector, self._group.me)
-        return vector
-
-    def _apply(self) -> None:
-        """One step of the optimizer for every round that has finished."""
-        for result, terms in self._box.collect():
-            self._write(result)
-            before = self._set_terms(json.loads(terms))
-            self._own_step()
-            self._set_terms(before)
+    def _apply(self) -> int:
+        """One step of the optimizer for every round that has finished; how many there were."""
+        finished = self._box.collect()
+        if finished:
+            self._local.take_back()
+        for result, terms in finished:
             self._version += 1
+            if isinstance(result, Shift):
+                self._vector.move_weights(result.delta)
+                continue
+            self._write(result)
+            before = set_terms(self._optimizer, terms)
+            self._own_step()
+            set_terms(self._optimizer, before)
+            self._rounds += 1
             self._entries += result.vector.nnz
+            if self._between is not None and self._between.is_lead and self._rounds % self._sync.period == 0:
+                self._between.push(self._vector.weights())
+        return len(finished)
 
     def _write(self, result: Sum) -> None:
         ranks = self._group.size if self._sync.linear_scaling else max(1, result.contributors)
         write_mean(result.vector, self._result, ranks, 1.0)
-        for parameter, view in self._views(self._result):
-            hand_over(parameter, view)
-
-    def _views(self, vector: Any) -> list[tuple[torch.nn.Parameter, torch.Tensor]]:
-        flat, start, views = torch.from_numpy(vector), 0, []
-        for parameter in self._parameters.values():
-            views.append((parameter, flat.as_strided(parameter.size(), memory_strides(parameter), start)))
-            start += parameter.numel()
-        return views
-
-    # -- the same learning rate everywhere -----------------------------------------------------------------------------
-
-    def _note_terms(self) -> None:
-        """Rank 0's learning rate, say, is every rank's for a round, however far their own schedules are."""
-        self._terms = json.dumps([_numbers(group) for group in self._optimizer.param_groups])
-
-    def _set_terms(self, terms: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        before = [_numbers(group) for group in self._optimizer.param_groups]
-        for group, numbers in zip(self._optimizer.param_groups, terms, strict=True):
-            group.update({name: tuple(n) if isinstance(n, list) else n for name, n in numbers.items()})
-        return before
-
-
-def _numbers(group: dict[str, Any]) -> dict[str, Any]:
-    """What a scheduler may change: numbers, and tuples of them such as Adam's betas."""
-    return {
-        name: value
-        for name, value in group.items()
-        if name != "params" and isinstance(value, int | float | tuple) and not isinstance(value, bool)
-    }
+        self._vector.set_gradient(self._result)

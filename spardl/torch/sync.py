@@ -1,6 +1,6 @@
 """How gradients are synchronised: small immutable objects, one of which is given to ``distribute``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
@@ -126,6 +126,12 @@ class RNA:
     staleness: how many gradients of a rank may wait before its training does, and for how many rounds at most (dense).
     linear_scaling: the mean over contributors is multiplied by their share of all ranks; without it, it is not.
     patience: seconds without an answer after which a rank is asked for a sign of life, and left out if it gives none.
+    local_steps: where no round has finished since the last ``step()``, train on with weights that this rank's own
+        gradient has moved; that is taken back when a round has finished. Costs a copy of the weights.
+    groups: for ranks that are slower for good, hierarchical RNA. Each group has rounds of its own; their weights are
+        averaged now and then without anybody waiting, and made equal in the end. Lists of ranks, or ``"auto"``: ranks
+        of similar speed, formed anew when speeds change. None: one group.
+    period: a group's weights are averaged with the others' every so many of its rounds.
     """
 
     reduce: SparDL | Dense = Dense()
@@ -133,6 +139,9 @@ class RNA:
     staleness: int = 4
     linear_scaling: bool = True
     patience: float = 1.0
+    local_steps: bool = False
+    groups: Sequence[Sequence[int]] | str | None = None
+    period: int = 10
 
     def __post_init__(self) -> None:
         _expect(isinstance(self.reduce, SparDL | Dense), "RNA", "reduce", "SparDL(…) or Dense()", self.reduce)
@@ -143,6 +152,18 @@ class RNA:
             _expect(not callable(self.reduce.density), "RNA", "density", "a number", self.reduce.density)
         _expect(self.staleness >= 1, "RNA", "staleness", "at least 1", self.staleness)
         _expect(self.patience > 0, "RNA", "patience", "seconds above 0", self.patience)
+        _expect(self.period >= 1, "RNA", "period", "at least 1 round", self.period)
+        lists = not isinstance(self.groups, str) or self.groups == "auto"
+        _expect(lists, "RNA", "groups", 'lists of ranks, "auto" or None', self.groups)
+
+    def first_groups(self, ranks: int) -> list[tuple[int, ...]]:
+        """All in one until it is known how fast they are, unless groups are given; each in the order of its ranks."""
+        if self.groups is None or isinstance(self.groups, str):
+            return [tuple(range(ranks))]
+        groups = [tuple(sorted(group)) for group in self.groups if group]
+        whole = sorted(rank for group in groups for rank in group) == list(range(ranks))
+        _expect(whole, "RNA", "groups", f"lists that have each of the {ranks} ranks once", self.groups)
+        return groups
 
 
 Sync: TypeAlias = SparDL | Dense

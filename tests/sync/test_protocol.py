@@ -18,8 +18,10 @@ N = 7
 class Box:
     """A rank's training, deposit after deposit; ``log`` has the rounds' results."""
 
-    def __init__(self, gradients):
+    def __init__(self, gradients, shifts=0):
         self.coming = list(gradients)
+        self.shifts_coming = [np.full(N + 1, number, float) for number in range(shifts)]
+        self.shift = None
         self.waiting = []
         self.taken = 0
         self.log = {}
@@ -28,6 +30,11 @@ class Box:
     can_deposit = property(lambda self: bool(self.coming))
     ready = property(lambda self: bool(self.waiting))
     closed = property(lambda self: not self.coming)
+
+    can_offer = property(lambda self: bool(self.shifts_coming) and self.shift is None)
+
+    def offer_next(self):
+        self.shift = self.shifts_coming.pop(0)
 
     def deposit_next(self):
         self.waiting.append(self.coming.pop(0))
@@ -40,6 +47,9 @@ class Box:
     def publish(self, round, result, terms, contributed):
         assert round == len(self.log)
         self.log[round] = result
+        if result is self.shift:
+            assert not contributed
+            self.shift = None
         if contributed:
             self.contributions.append(round)
             del self.waiting[: self.taken]
@@ -53,10 +63,10 @@ class Part:
         self.rank = rank
         self.reduced = self.undone = 0
 
-    def contribute(self, go, contribution):
+    def contribute(self, rank, go, contribution):
         out = np.empty_like(contribution)
         members = go.members
-        yield from among(members, dense_ring(len(members), members.index(self.rank), contribution, out))
+        yield from among(members, dense_ring(len(members), members.index(rank), contribution, out))
         self.reduced += 1
         return out
 
@@ -64,9 +74,11 @@ class Part:
         self.undone += 1
 
 
-def make(ranks, counts, rng):
+def make(ranks, counts, rng, shifts=0):
+    """Shifts come to rank 0."""
     numbers = np.random.default_rng(rng.randrange(2**32))
-    boxes = [Box(numbers.integers(-9, 10, (count, N)).astype(np.float64)) for count in counts]
+    gradients = [numbers.integers(-9, 10, (count, N)).astype(np.float64) for count in counts]
+    boxes = [Box(grads, shifts if rank == 0 else 0) for rank, grads in enumerate(gradients)]
     deposited = sum((sum(box.coming, np.zeros(N)) for box in boxes), np.zeros(N))
     return boxes, [Part(rank) for rank in range(ranks)], deposited
 
@@ -80,8 +92,11 @@ def assert_right(world, boxes, parts, deposited):
         assert not box.waiting
         for number, result in box.log.items():
             assert result.tobytes() == boxes[0].log[number].tobytes()
-    applied = sum((boxes[0].log[number] for number in range(rounds)), np.zeros(N))
+    results = [boxes[0].log[number] for number in range(rounds)]
+    applied = sum((result for result in results if len(result) == N), np.zeros(N))
     np.testing.assert_array_equal(applied, deposited)
+    shifted = [result[0] for result in results if len(result) > N]
+    assert shifted == list(range(len(shifted)))  # in order, once each; the last may come too late
     for box, part in zip(boxes, parts, strict=True):
         assert part.reduced - part.undone == len(box.contributions)
 
@@ -100,11 +115,12 @@ policies = st.one_of(
     seed=st.integers(0, 2**32 - 1),
     stops=st.integers(0, 6),
     false_alarms=st.integers(0, 6),
+    shifts=st.integers(0, 3),
 )
 @settings(max_examples=600)
-def test_every_gradient_counts_once_and_all_ranks_agree(counts, policy, seed, stops, false_alarms):
+def test_every_gradient_counts_once_and_all_ranks_agree(counts, policy, seed, stops, false_alarms, shifts):
     rng = random.Random(seed)
-    boxes, parts, deposited = make(len(counts), counts, rng)
+    boxes, parts, deposited = make(len(counts), counts, rng, shifts)
     world = World(boxes, parts, policy, rng, stops, false_alarms)
     world.run()
     assert_right(world, boxes, parts, deposited)
@@ -122,14 +138,16 @@ def test_all_takes_everyone_in_every_round(ranks):
 
 def test_suspicion_and_stopping_do_happen():
     """So that the property above means something."""
-    called_off = undone = 0
+    called_off = undone = shifted = 0
     for seed in range(60):
         rng = random.Random(seed)
-        boxes, parts, deposited = make(5, [5] * 5, rng)
+        boxes, parts, deposited = make(5, [5] * 5, rng, shifts=3)
         world = World(boxes, parts, PowerOfChoices(2), rng, stops=6, false_alarms=6)
         world.run()
         assert_right(world, boxes, parts, deposited)
         called_off += world.called_off
+        shifted += sum(len(result) > N for result in boxes[3].log.values())
         undone += sum(part.undone for part in parts)
     assert called_off > 5
     assert undone > 5
+    assert shifted > 60

@@ -28,13 +28,18 @@ class Machine:
         self.answer = None
 
 
+def can_hear(machine):
+    return bool(machine.inbox) or (machine.ask.until is not None and machine.ask.until())
+
+
 class World:
     """``rng`` decides everything that is left open. Ranks other than 0 stop and go on, up to ``stops`` times."""
 
     def __init__(self, boxes, parts, policy, rng, stops=0, false_alarms=0):
         self.ranks = len(boxes)
         self.boxes, self.parts, self.rng = boxes, parts, rng
-        self.scheduler = Machine(Scheduler(self.ranks, policy).run())
+        has_shift = lambda: boxes[0].shift is not None  # noqa: E731
+        self.scheduler = Machine(Scheduler(self.ranks, policy, has_shift=has_shift).run())
         self.workers = [Machine(worker(rank, boxes[rank], parts[rank])) for rank in range(self.ranks)]
         self.notes = defaultdict(deque)  # (sender, receiver) -> bytes
         self.mail = defaultdict(deque)  # (attempt, sender, receiver) -> payloads
@@ -60,8 +65,10 @@ class World:
         moves = [(self.deliver, *pair) for pair, queue in self.notes.items() if queue and pair[1] in alive]
         moves += [(self.move_worker, rank) for rank in alive if self.can_move(rank)]
         moves += [(box.deposit_next,) for rank, box in enumerate(self.boxes) if rank in alive and box.can_deposit]
+        if self.boxes[0].can_offer:
+            moves.append((self.boxes[0].offer_next,))
         scheduler = self.scheduler
-        if not scheduler.ended and (scheduler.inbox or not isinstance(scheduler.ask, Listen)):
+        if not scheduler.ended and (not isinstance(scheduler.ask, Listen) or can_hear(scheduler)):
             moves.append((self.move_scheduler,))
         timer = not scheduler.ended and isinstance(scheduler.ask, Listen) and scheduler.ask.seconds is not None
         if timer and (self.false_alarms > 0 or not moves):
@@ -99,7 +106,7 @@ class World:
     def move_scheduler(self):
         machine = self.scheduler
         if isinstance(machine.ask, Listen):
-            machine.answer = machine.inbox.popleft()
+            machine.answer = machine.inbox.popleft() if machine.inbox else None
         self.resume_scheduler()
 
     def resume_scheduler(self):
@@ -115,7 +122,7 @@ class World:
         if machine.ended:
             return False
         if isinstance(ask, Listen):
-            return bool(machine.inbox) or (ask.until is not None and ask.until())
+            return can_hear(machine)
         if isinstance(ask, Fetch):
             provider = self.boxes[ask.provider]
             return self.pointless(rank) or (ask.provider not in self.stopped and ask.round in provider.log)

@@ -25,8 +25,8 @@ def part(kind):
     chosen = kernels.load()
     if kind != "dense":
         values = "same" if kind == "sparse" else kind
-        return SparsePart(me, N, K, "float64", chosen, Codec(chosen, values=values)), SummingBox(3, 60)
-    return DensePart(me, N, "float64"), WeightingBox(3, 60)
+        return SparsePart(N, K, "float64", chosen, Codec(chosen, values=values)), SummingBox(3, 60)
+    return DensePart(N, "float64"), WeightingBox(3, 60)
 
 
 def train(kind, policy, seed, steps=STEPS):

@@ -23,7 +23,7 @@ patience = 0.2
 
 chosen = kernels.load()
 box = SummingBox(3, 60)
-part = SparsePart(me, N, 100, "float64", chosen, Codec(chosen))
+part = SparsePart(N, 100, "float64", chosen, Codec(chosen))
 engine = Engine(resolve(world, 60), box, part, PowerOfChoices(2), patience=patience, timeout=60)
 rng = np.random.default_rng(me)
 applied, deposited, digest = np.zeros(N), np.zeros(N), hashlib.blake2b()

@@ -1,0 +1,68 @@
+"""All trained parameters seen as one vector: their gradients, their weights."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from spardl.torch.flat import hand_over
+from spardl.torch.layout import memory_strides
+
+
+class ModelVector:
+    """Parameters one after the other, each in its own order of memory; float64 if one of them is, else float32."""
+
+    def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+        self._parameters = dict(parameters)
+        wide = any(parameter.dtype == torch.float64 for parameter in parameters.values())
+        self.dtype = np.dtype(np.float64 if wide else np.float32)
+        self.size = sum(parameter.numel() for parameter in parameters.values())
+
+    def gradient(self) -> npt.NDArray[Any]:
+        """A new vector; zero where there is no gradient."""
+        vector = np.empty(self.size, self.dtype)
+        for parameter, view in self._views(vector):
+            if parameter.grad is None:
+                view.zero_()
+            else:
+                view.copy_(parameter.grad)
+        return vector
+
+    def set_gradient(self, vector: npt.NDArray[Any]) -> None:
+        for parameter, view in self._views(vector):
+            hand_over(parameter, view)
+
+    def weights(self) -> npt.NDArray[Any]:
+        """A new vector."""
+        vector = np.empty(self.size, self.dtype)
+        for parameter, view in self._views(vector):
+            view.copy_(parameter.detach())
+        return vector
+
+    @torch.no_grad()
+    def set_weights(self, vector: npt.NDArray[Any]) -> None:
+        for parameter, view in self._views(vector):
+            parameter.copy_(view)
+
+    @torch.no_grad()
+    def move_weights(self, delta: npt.NDArray[Any]) -> None:
+        for parameter, view in self._views(delta):
+            parameter.add_(view)
+
+    def describe(self, kind: str) -> dict[str, Any]:
+        """As checkpoints name the parameters of a bucket."""
+        return {
+            "kind": kind,
+            "names": list(self._parameters),
+            "shapes": [list(parameter.shape) for parameter in self._parameters.values()],
+            "strides": [list(memory_strides(parameter)) for parameter in self._parameters.values()],
+            "dtype": self.dtype.name,
+        }
+
+    def _views(self, vector: npt.NDArray[Any]) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        flat, start = torch.from_numpy(vector), 0
+        for parameter in self._parameters.values():
+            yield parameter, flat.as_strided(parameter.size(), memory_strides(parameter), start)
+            start += parameter.numel()
