@@ -30,6 +30,18 @@ def test_rna(ranks):
     run(ranks, PROGRAMS / "rna.py")
 
 
+def test_a_rank_that_dies_ends_rna():
+    killed = launch(3, PROGRAMS / "dies.py", limit=30)
+    assert killed.returncode != 0
+    assert "dies" in killed.stdout
+    assert "timeout" not in killed.stdout.lower(), killed.stdout  # it was not the limit that ended the job
+
+
+@pytest.mark.parametrize("ranks", [3, 6])
+def test_hierarchical_rna(ranks):
+    run(ranks, PROGRAMS / "groups.py")
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ddp_hook(ranks, tmp_path):
     run(ranks, PROGRAMS / "ddp.py", tmp_path)

@@ -28,6 +28,8 @@ def step(model, optimizer):
         ({"reduce": spt.SparDL(density=spt.Warmup(0.1, 5))}, "density to be a number"),
         ({"staleness": 0}, "staleness to be at least 1"),
         ({"patience": 0}, "patience to be seconds above 0"),
+        ({"period": 0}, "period to be at least 1 round"),
+        ({"groups": "some"}, 'groups to be lists of ranks, "auto" or None'),
     ],
 )
 def test_wrong_arguments(arguments, words):
@@ -67,3 +69,19 @@ def test_closures_are_refused():
     with pytest.raises(TypeError, match="step\\(closure\\) cannot be distributed"):
         optimizer.step(lambda: None)
     handle.finish()
+
+
+@pytest.mark.parametrize("groups", [[[0, 1]], [[]], [[0], [0]]])
+def test_groups_must_have_every_rank_once(groups):
+    with pytest.raises(ValueError, match="RNA: expected groups to be lists that have each of the 1 ranks once"):
+        distribute(spt.RNA(groups=groups))
+
+
+@pytest.mark.parametrize("groups", ["auto", [[0]]])
+def test_one_rank_in_groups(groups):
+    model, optimizer, handle = distribute(spt.RNA(groups=groups, period=2))
+    for _ in range(20):
+        step(model, optimizer)
+    handle.finish()
+    assert list(handle.groups) == [(0,)]
+    assert sum(handle.metrics.staleness.values()) == 20

@@ -1,43 +1,17 @@
 """RNA through torch: replicas agree to the bit, nothing is lost, errors reach every rank, and it ends cleanly."""
 
-import threading
 import time
 
 import numpy as np
 import torch
+from mpi.programs.checks import done, world
 from mpi4py import MPI
-from setting import assert_same_weights, weights
+from setting import P, assert_same_weights, me, raises, weights
 from torch import nn
+from vector_model import N, Vector, integers, no_thread_is_left, rng, step, summed
 
 import spardl.torch as spt
 from spardl import NonFiniteGradient, PeerError
-
-world = MPI.COMM_WORLD
-P, me = world.size, world.rank
-rng = np.random.default_rng(me)
-N = 3000
-
-
-class Vector(nn.Module):
-    """Whose gradient is whatever it is given."""
-
-    def __init__(self):
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(N, dtype=torch.float64))
-
-    def forward(self, x):
-        return (self.w * x).sum()
-
-
-def step(model, optimizer, x):
-    time.sleep(rng.uniform(0, 0.01))
-    optimizer.zero_grad()
-    model(x).backward()
-    optimizer.step()
-
-
-def no_thread_is_left():
-    assert not any(thread.name == "spardl-rna" for thread in threading.enumerate())
 
 
 def law():
@@ -47,13 +21,10 @@ def law():
     deposited = np.zeros(N)
     with spt.distribute(optimizer, model, sync=spt.RNA(reduce=spt.SparDL(density=0.02)), comm=world) as handle:
         for _ in range(30):
-            x = rng.integers(-9, 10, N) * 2.0**12
+            x = integers()
             deposited += x
-            step(model, optimizer, torch.from_numpy(x))
-    total, left = np.empty(N), np.empty(N)
-    world.Allreduce(deposited, total)
-    world.Allreduce(np.ascontiguousarray(handle.residual), left)
-    np.testing.assert_array_equal(total, -P * model.w.detach().numpy() + left)
+            step(model, optimizer, x)
+    np.testing.assert_array_equal(summed(deposited), -P * model.w.detach().numpy() + summed(handle.residual))
     assert_same_weights(model)
     assert sum(handle.metrics.staleness.values()) == 30
     no_thread_is_left()
@@ -93,28 +64,76 @@ def faults():
     model = Vector()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     handle = spt.distribute(optimizer, model, sync=spt.RNA(), comm=world)
-    started = time.monotonic()
-    try:
+
+    def train():
         for number in range(10_000):
-            x = torch.ones(N, dtype=torch.float64)
+            x = np.ones(N)
             if me == 1 % P and number == 5:
-                x[7] = torch.nan
+                x[7] = np.nan
             step(model, optimizer, x)
-        raise AssertionError("nobody noticed")
-    except NonFiniteGradient as error:
-        assert me == 1 % P
-        assert "at index 7" in str(error)
-    except PeerError as error:
-        assert me != 1 % P
-        assert "rank 1 ended with NonFiniteGradient" in str(error)
+
+    started = time.monotonic()
+    if me == 1 % P:
+        raises(NonFiniteGradient, ["at index 7"], train)
+    else:
+        raises(PeerError, ["rank 1 ended with NonFiniteGradient"], train)
     assert time.monotonic() - started < 10
     del handle
 
 
-for _ in range(3):
+def checkpoints():
+    """Saved after ``settle``: what is owed comes back, to this rank or, from all ranks' states, to others."""
+    model = Vector()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    sync = spt.RNA(reduce=spt.SparDL(density=0.02))
+    handle = spt.distribute(optimizer, model, sync=sync, comm=world)
+    for _ in range(10):
+        step(model, optimizer, integers())
+    raises(RuntimeError, ["call settle() first"], handle.state_dict)
+    handle.settle()
+    owed, rounds = summed(handle.residual), handle.stats.steps
+    state, gathered = handle.state_dict(), handle.gathered_state_dict()
+    step(model, optimizer, integers())
+    handle.finish()
+    other = spt.distribute(optimizer, model, sync=sync, comm=world)
+    other.load_state_dict(state)
+    np.testing.assert_array_equal(summed(other.residual), owed)
+    assert other.stats.steps == rounds
+    step(model, optimizer, integers())
+    other.finish()
+    if gathered is not None:
+        alone = spt.distribute(optimizer, model, sync=sync, comm=MPI.COMM_SELF)
+        alone.load_state_dict(gathered)
+        np.testing.assert_array_equal(alone.residual, owed)
+        alone.finish()
+
+
+def local_steps():
+    """Nothing new has come: the weights move by this rank's gradient, until a round takes that back."""
+    model = Vector()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    deposited = np.zeros(N)
+    sync = spt.RNA(reduce=spt.SparDL(density=0.02), local_steps=True)
+    moved = 0
+    with spt.distribute(optimizer, model, sync=sync, comm=world) as handle:
+        for _ in range(30):
+            x, rounds, before = integers(), handle.stats.steps, weights(model)
+            deposited += x
+            step(model, optimizer, x, 0.002)
+            if handle.stats.steps == rounds:
+                moved += 1
+                assert torch.equal(weights(model), before - 0.5 * torch.from_numpy(x))
+    assert moved > 0
+    applied = -2 * P * model.w.detach().numpy()
+    np.testing.assert_array_equal(summed(deposited), applied + summed(handle.residual))
+    assert_same_weights(model)
+
+
+for _ in range(10):  # it ends cleanly, ten times in a row
     law()
 schedules()
+checkpoints()
+local_steps()
 faults()
-world.Barrier()
-no_thread_is_left()
-print("rank done", flush=True)
+no_thread_is_left(within=5)  # they take a moment to tell the others
+done()

@@ -1,0 +1,19 @@
+"""A rank is killed in the middle of RNA."""
+
+import os
+import signal
+
+import torch
+from mpi.programs.checks import world
+from vector_model import Vector, integers, step
+
+import spardl.torch as spt
+
+model = Vector()
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+handle = spt.distribute(optimizer, model, sync=spt.RNA(), comm=world)
+for number in range(100_000):
+    if world.rank == 1 and number == 20:
+        print("dies", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    step(model, optimizer, integers())
