@@ -55,6 +55,7 @@ class Outcome:
     contributors: float  # per round, on average
     dropped: int  # gradients that were too old, of all ranks
     waited_seconds: float  # the mean over ranks of how long training waited for others
+    waited_by_rank: list[float]
     groups: str  # of ranks, in the end
     staleness: dict[int, int]  # rounds that a gradient was behind → how many, of all ranks
     history: list[tuple[float, float]]  # seconds, and the mean loss of an epoch, of rank 0
@@ -182,6 +183,7 @@ def _sum_up(
         contributors=float(np.mean(metrics.contributors)) if metrics.contributors else float(comm.size),
         dropped=sum(told["dropped"] for told in everyone),
         waited_seconds=float(np.mean([told["waited"] for told in everyone])),
+        waited_by_rank=[told["waited"] for told in everyone],
         groups=_groups(handle),
         staleness=dict(sum((Counter(dict(told["staleness"])) for told in everyone), Counter())),
         history=[(epoch.seconds, epoch.loss) for epoch in epochs],

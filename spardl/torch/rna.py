@@ -204,6 +204,7 @@ class RnaHandle:
         self._box.close()
         self._engine.join()
         self._apply()
+        self._local.take_back()  # also if its gradient was dropped and no round came
         self._traffic.add(self._engine.traffic)
         if self._between is None:
             return True

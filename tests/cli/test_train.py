@@ -41,6 +41,7 @@ def test_wrong_arguments():
         (["--batch", "0"], "0 is not in the range x>=1"),
         (["--delay", "sometimes"], "Invalid value for --delay: "),
         (["--teams", "many"], "'many' is not a valid integer"),
+        (["--seconds", "5"], "--seconds: spardl and dense keep all ranks in step"),
     ):
         result = runner.invoke(main, ["train", *arguments])
         assert result.exit_code == 2
@@ -58,19 +59,21 @@ def test_more_ranks_than_images():
 def test_stragglers_do_not_hold_up_the_others(tmp_path):
     """Whoever is ready takes part: every rank ends with the same weights, having waited less than in bulk."""
     path, plot = tmp_path / "outcome.json", tmp_path / "loss.png"
-    flags = ["--sync", "bsp", "--sync", "rna", "--sync", "rna-sparse", "--delay", "uniform:0:20ms", "--epochs", "3"]
-    done = run_job(4, [sys.executable, "-m", "spardl", "train", *flags, "--json", str(path), "--plot", str(plot)])
+    syncs = [flag for name in ("bsp", "rna", "rna-sparse", "rna-groups") for flag in ("--sync", name)]
+    flags = [*syncs, "--delay", "uniform:0:20ms", "--epochs", "3", "--json", str(path), "--plot", str(plot)]
+    done = run_job(4, [sys.executable, "-m", "spardl", "train", *flags], limit=150)
     assert done.returncode == 0, done.stdout
     assert plot.read_bytes().startswith(b"\x89PNG")
     runs = json.loads(path.read_text())["runs"]
     assert all(run["same_bits"] for run in runs.values())
     assert runs["bsp"]["contributors"] == 4
     assert set(runs["bsp"]["staleness"]) == {"0"}
-    for name in ("rna", "rna-sparse"):
+    for name in ("rna", "rna-sparse", "rna-groups"):
         assert runs[name]["contributors"] < 4
         assert runs[name]["waited_seconds"] < runs["bsp"]["waited_seconds"]
         assert len(runs[name]["history"]) == 3
         gradients = sum(runs[name]["staleness"].values()) + runs[name]["dropped"]
         assert gradients == 4 * runs["bsp"]["steps"]
+    assert sorted(runs["rna-groups"]["groups"].replace("|", "").split()) == ["0", "1", "2", "3"]
     assert runs["rna-sparse"]["dropped"] == 0
     assert runs["rna-sparse"]["bytes_sent"] < runs["rna"]["bytes_sent"] / 20
