@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from spardl import schedule
+from spardl import environment, schedule
 from spardl.agreement import gather_json
 from spardl.collectives.rivals import DENSE, RIVALS
 from spardl.cost.measure import SHORT_SIZES, measure
@@ -86,7 +86,7 @@ def plan(comm: CommLike, group: Group, question: Question, profile: ProfileLike,
 
 def _known_profile(given: ProfileLike) -> tuple[Profile | None, str]:
     """What was given, or what ``SPARDL_PROFILE`` names, if anything; and what is wrong with it."""
-    given = given or os.environ.get("SPARDL_PROFILE") or None
+    given = given or environment.PROFILE.get() or None
     if given is None or isinstance(given, Profile):
         return given, ""
     try:

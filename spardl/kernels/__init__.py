@@ -6,9 +6,9 @@
 
 import functools
 import importlib
-import os
 import warnings
 
+from spardl import environment
 from spardl.kernels.api import Kernels
 
 __all__ = ["BACKENDS", "Kernels", "load"]
@@ -19,7 +19,7 @@ BACKENDS = ("native", "numba", "numpy")
 def load(name: str = "auto") -> Kernels:
     """The backend called ``name``; ``"auto"`` asks ``SPARDL_BACKEND``, then prefers native to numba."""
     if name == "auto":
-        name = os.environ.get("SPARDL_BACKEND", "auto")
+        name = environment.BACKEND.get()
     if name == "auto":
         return _best_available()
     if name not in BACKENDS:

@@ -1,13 +1,13 @@
 """Drives collectives on real ranks: buffers only, every wait with a deadline, any number of collectives in flight."""
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from mpi4py.MPI import Request
 
+from spardl import environment
 from spardl.effects import Allreduce, Collective, Effect, Exchange, Flush, Recv, Send
 from spardl.errors import PeerTimeout
 from spardl.runtime.backoff import Backoff
@@ -23,7 +23,7 @@ _LOOK_EVERY = 20e-3  # seconds between looks at whether other ranks are in troub
 
 def default_timeout() -> float:
     """Seconds to wait for a peer: ``SPARDL_TIMEOUT``, or five minutes."""
-    return float(os.environ.get("SPARDL_TIMEOUT", "300"))
+    return environment.TIMEOUT.number()
 
 
 def run(comm: CommLike, generator: Collective[Result], *, timeout: float | None = None) -> Result:

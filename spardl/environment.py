@@ -1,0 +1,32 @@
+"""Every SPARDL_… variable that is read, with its meaning. Code reads them here; ``spardl doctor --env`` lists them."""
+
+import os
+from typing import NamedTuple
+
+
+class Variable(NamedTuple):
+    """An empty variable counts as one that is not set."""
+
+    name: str
+    default: str
+    meaning: str
+
+    def get(self) -> str:
+        return os.environ.get(self.name) or self.default
+
+    def number(self) -> float:
+        """``get`` for variables that hold a number."""
+        try:
+            return float(self.get())
+        except ValueError:
+            raise ValueError(f"{self.name}: expected a number, got {self.get()!r}") from None
+
+
+BACKEND = Variable(
+    "SPARDL_BACKEND", "auto", "kernels: native, numba or numpy; auto takes native, or numba where it was not compiled"
+)
+PROFILE = Variable("SPARDL_PROFILE", "", 'a file of `spardl cost measure` for algorithm="auto" and teams="auto"')
+SIMD = Variable("SPARDL_SIMD", "auto", "portable switches AVX2 off")  # read in csrc/simd.cpp
+TIMEOUT = Variable("SPARDL_TIMEOUT", "300", "seconds to wait for a peer before giving up")
+
+VARIABLES = (BACKEND, PROFILE, SIMD, TIMEOUT)
