@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spardl.effects import Allreduce, Exchange, Flush, Recv, Send
 from spardl.errors import Deadlock, NonFiniteGradient, OutOfStep, PeerError, PeerTimeout, WireError
+from spardl.revision import VERSION
 from spardl.runtime.loopback import loopback
 from spardl.sparse import SparseVector
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from spardl.allreduce import SparseAllreduce
     from spardl.runtime.mpi import run
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Allreduce",

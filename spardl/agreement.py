@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from spardl import revision
 from spardl.collectives.bruck import bruck
 from spardl.effects import Collective
 from spardl.runtime.channel import Channel
@@ -20,12 +21,14 @@ def open_channel(group: Group, config: Callable[[], dict[str, Any]], timeout: fl
     rank raises its error and the others raise one that quotes it.
     """
     error: Exception | None = None
-    mine: dict[str, Any]
+    mine: dict[str, Any] = {"code": revision.describe()}
     try:
-        mine = {"config": config(), "next": group.home.next_free}
+        mine |= {"config": config(), "next": group.home.next_free}
     except (ValueError, TypeError) as caught:
-        error, mine = caught, {"error": f"{caught}"}
+        error = caught
+        mine["error"] = f"{caught}"
     gathered = gather_json(group, mine, timeout, f"building {what}")
+    require_same_code([told.get("code") for told in gathered], what)  # first: other code may tell other things
     if error is not None:
         raise error
     _raise_disagreement(gathered, what)
@@ -54,6 +57,15 @@ def _raise_disagreement(gathered: list[dict[str, Any]], what: str) -> None:
     if differing:
         details = "; ".join(f"{name}: {by_value([config[name] for config in configs])}" for name in differing)
         raise ValueError(f"{what}: the ranks disagree on {details}. Build it with the same arguments everywhere.")
+
+
+def require_same_code(codes: list[Any], what: str) -> None:
+    """Raises if ranks have another spardl: ``revision.describe()`` of each, or None of one that did not tell yet."""
+    if len(set(codes)) > 1:
+        raise RuntimeError(
+            f"{what}: the ranks run different code of spardl: {by_value(codes)}. Install the same one on every host; "
+            "`spardl doctor`, launched alike, tells where each comes from."
+        )
 
 
 def by_value(values: list[Any]) -> str:

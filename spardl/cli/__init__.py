@@ -5,6 +5,7 @@ import click
 from spardl import __version__
 from spardl.cli.bench import bench
 from spardl.cli.cost import cost
+from spardl.cli.doctor import doctor
 from spardl.cli.train import train
 
 
@@ -16,4 +17,5 @@ def main() -> None:
 
 main.add_command(bench)
 main.add_command(cost)
+main.add_command(doctor)
 main.add_command(train)

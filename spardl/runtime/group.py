@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from mpi4py import MPI
 
 from spardl.errors import PeerTimeout
+from spardl.runtime import launch
 from spardl.runtime.backoff import Backoff
 
 CommLike: TypeAlias = MPI.Intracomm | tuple[MPI.Intracomm, Sequence[int]]
@@ -87,6 +88,7 @@ def resolve(comm: CommLike, timeout: float) -> Group:
         raise TypeError(f"comm: expected an mpi4py communicator or (communicator, list of ranks), got {comm!r}")
     home = _home(comm)
     if home.private is None:
+        launch.warn_if_alone()
         home.private = duplicate(comm, timeout)
     return Group(home.private, tuple(range(comm.size)), comm.rank, home, isolated=True)
 

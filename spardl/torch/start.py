@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from spardl.agreement import by_value, gather_json
+from spardl import revision
+from spardl.agreement import by_value, gather_json, require_same_code
 from spardl.collectives.broadcast import broadcast
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task, shared_channel
@@ -16,10 +17,11 @@ def require_same_model(
     group: Group, model: torch.nn.Module, optimizer: torch.optim.Optimizer, problem: Exception | None, timeout: float
 ) -> None:
     """Raises on every rank if one has a ``problem``, or if models or optimizers differ; shows the first difference."""
-    told: dict[str, Any] = {"problem": None if problem is None else f"{problem}"}
+    told: dict[str, Any] = {"code": revision.describe(), "problem": None if problem is None else f"{problem}"}
     if problem is None:
         told["parts"] = _describe(model, optimizer)
     gathered = gather_json(group, told, timeout, "distribute")
+    require_same_code([other.get("code") for other in gathered], "distribute")
     if problem is not None:
         raise problem
     for rank, other in enumerate(gathered):

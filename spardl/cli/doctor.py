@@ -1,0 +1,89 @@
+"""``spardl doctor``: is this job fit to train, and if not, what to do."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from spardl.doctor.examine import Report
+
+_COLOURS = {"ok": "green", "advice": "cyan", "warning": "yellow", "error": "red"}
+
+
+@click.command()
+@click.option("--env", "list_variables", is_flag=True, help="List the variables that spardl reads, and nothing else.")
+@click.option("--json", "json_path", metavar="FILE", help="Write verdicts and facts of all ranks here, - for stdout.")
+@click.option("--timeout", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds for each step.")
+def doctor(list_variables: bool, json_path: str | None, timeout: float) -> None:
+    """Look at MPI, code, cores, memory and network of all ranks, try some reduces, and tell what to do.
+
+    \b
+    spardl doctor
+    mpirun -n 4 spardl doctor --json ticket.json
+    srun --mpi=pmi2 -n 8 spardl doctor
+
+    Exits with 1 if the job is not fit to train.
+    """
+    if list_variables:
+        _list_variables()
+        return
+    from spardl.doctor.start import start_mpi
+
+    try:
+        comm, shm_free = start_mpi(lambda line: click.echo(f"before MPI starts: {line}", err=True), timeout)
+    except (ImportError, RuntimeError) as error:
+        advice = "Load your cluster's MPI module, or `pip install mpich`."
+        raise click.ClickException(f"mpi4py finds no MPI library: {error}. {advice}") from error
+    from spardl.doctor.examine import examine
+    from spardl.doctor.verdict import is_fit
+
+    report = examine(comm, shm_free, timeout)
+    fit = is_fit(report.verdicts)
+    if _speaks(comm):
+        _tell(report, fit, json_path)
+    if report.stuck:
+        comm.Abort(1)  # those who did not answer would keep MPI from ending
+    sys.exit(0 if fit else 1)
+
+
+def _speaks(comm: "MPI.Intracomm") -> bool:
+    """Of processes that are alone by mistake, only the one that the launcher calls the first."""
+    from spardl.runtime import launch
+
+    told = launch.told(os.environ)
+    return comm.rank == 0 and (comm.size > 1 or told is None or told.rank == 0)
+
+
+def _tell(report: "Report", fit: bool, json_path: str | None) -> None:
+    if json_path is not None:
+        facts = [asdict(facts) for facts in report.facts]
+        verdicts = [verdict._asdict() for verdict in report.verdicts]
+        text = json.dumps({"fit": fit, "verdicts": verdicts, "ranks": facts}, indent=2)
+        if json_path == "-":
+            click.echo(text)
+            return
+        Path(json_path).write_text(text + "\n")
+    for verdict in report.verdicts:
+        level = click.style(f"{verdict.level:8}", fg=_COLOURS[verdict.level])
+        click.echo(f"{level} {verdict.item:9} {verdict.what}{f'. {verdict.todo}' if verdict.todo else ''}.")
+    wrong = ", ".join(verdict.item for verdict in report.verdicts if verdict.level == "error")
+    click.echo(f"not fit to train: {wrong}" if wrong else "fit to train")
+
+
+def _list_variables() -> None:
+    from spardl.bench.table import Column, print_table
+    from spardl.environment import VARIABLES
+
+    columns = [Column(name, name) for name in ("variable", "now", "default", "meaning")]
+    rows = [
+        {"variable": v.name, "now": os.environ.get(v.name), "default": v.default, "meaning": v.meaning}
+        for v in VARIABLES
+    ]
+    print_table("Environment variables that spardl reads", columns, rows)
