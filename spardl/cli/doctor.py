@@ -72,7 +72,8 @@ def _tell(report: "Report", fit: bool, json_path: str | None) -> None:
         Path(json_path).write_text(text + "\n")
     for verdict in report.verdicts:
         level = click.style(f"{verdict.level:8}", fg=_COLOURS[verdict.level])
-        click.echo(f"{level} {verdict.item:9} {verdict.what}{f'. {verdict.todo}' if verdict.todo else ''}.")
+        sentences = [text.rstrip(".") for text in (verdict.what, verdict.todo) if text]
+        click.echo(f"{level} {verdict.item:9} {'. '.join(sentences)}.")
     wrong = ", ".join(verdict.item for verdict in report.verdicts if verdict.level == "error")
     click.echo(f"not fit to train: {wrong}" if wrong else "fit to train")
 

@@ -49,8 +49,8 @@ def skew(ahead: dict[str, float]) -> Verdict:
         return Verdict("clocks", OK, "one host, one clock")
     host = max(ahead, key=lambda name: abs(ahead[name]))
     apart = max([0.0, *ahead.values()]) - min([0.0, *ahead.values()])
-    side = "ahead" if ahead[host] > 0 else "behind"
-    what = f"at most {_shown(apart)} apart; {host} is {_shown(abs(ahead[host]))} {side} of rank 0's host"
+    side = "ahead of" if ahead[host] > 0 else "behind"
+    what = f"at most {_shown(apart)} apart; {host} is {_shown(abs(ahead[host]))} {side} rank 0's host"
     if apart < _NOTABLE:
         return Verdict("clocks", OK, what)
     todo = "Have the hosts' clocks set (chrony, ntpd), or do not compare times between their logs"

@@ -6,6 +6,8 @@ from spardl.doctor.facts import Facts, by_host, count
 from spardl.doctor.verdict import ADVICE, OK, WARNING, Verdict
 from spardl.runtime.launch import OPEN_MPI
 
+_YIELD = "OMPI_MCA_mpi_yield_when_idle"
+
 
 def binding(everyone: Sequence[Facts]) -> Verdict:
     """Ranks that a launcher has bound to the same core, while others are idle, are the worst of all."""
@@ -50,17 +52,19 @@ def load(everyone: Sequence[Facts]) -> Verdict:
 
 
 def spinning(everyone: Sequence[Facts]) -> Verdict:
-    """spardl's own waits let others go first; the library's (dense_mpi, barriers) do as it was told."""
+    """spardl's own waits let others go first. The library's (dense_mpi, barriers) spin, unless they are told not to."""
     crowded = [host for host, ranks in by_host(everyone).items() if len(ranks) > len(_usable(ranks))]
     first = everyone[0]
     if not crowded:
-        return Verdict("spinning", OK, "no rank has to wait on a core that another one needs")
-    if first.mpi_family == "MPICH" or first.settings.get("OMPI_MCA_mpi_yield_when_idle", "0") not in ("0", "false"):
-        return Verdict("spinning", OK, f"{first.mpi} lets other ranks go first while it waits")
-    what = f"{first.mpi} spins while it waits, on cores that other ranks of {crowded[0]} need"
-    if first.mpi_family != OPEN_MPI:
-        return Verdict("spinning", ADVICE, what, "See its manual for how to make it yield")
-    return Verdict("spinning", WARNING, what, "`export OMPI_MCA_mpi_yield_when_idle=1`")
+        return Verdict("spinning", OK, "no rank waits on a core that another one needs")
+    if first.settings.get(_YIELD, "0") not in ("0", "false"):
+        return Verdict("spinning", OK, f"{_YIELD}: {first.mpi} lets other ranks go first while it waits")
+    what = f"{first.mpi}'s own waits, as in dense_mpi, take cores of {crowded[0]} from ranks that compute"
+    if first.mpi_family == OPEN_MPI:
+        return Verdict("spinning", WARNING, what, f"`export {_YIELD}=1`")
+    return Verdict(
+        "spinning", ADVICE, what, "Start fewer ranks on a host; spardl's own waits, as in dense_ring, do not"
+    )
 
 
 def _all_have_a_core(everyone: Sequence[Facts]) -> bool:

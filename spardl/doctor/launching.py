@@ -6,6 +6,8 @@ from spardl.doctor.facts import Facts, by_host, count
 from spardl.doctor.verdict import ADVICE, ERROR, OK, WARNING, Verdict
 from spardl.runtime import launch
 
+_LISTED_HOSTS = 8
+
 
 def ranks(everyone: Sequence[Facts]) -> Verdict:
     """As many ranks as were started, and where they are."""
@@ -16,8 +18,11 @@ def ranks(everyone: Sequence[Facts]) -> Verdict:
         return Verdict("launch", ERROR, launch.alone(launched, first.mpi), cure)
     hosts = by_host(everyone)
     where = f"{count(first.size, 'rank')} on {count(len(hosts), 'host')}"
-    if len(hosts) > 1:
+    if 1 < len(hosts) <= _LISTED_HOSTS:
         where += f" ({', '.join(f'{host}: {len(ranks)}' for host, ranks in hosts.items())})"
+    elif len(hosts) > 1:
+        fewest, most = (f(map(len, hosts.values())) for f in (min, max))
+        where += f" ({fewest} to {most} on each)"
     if first.size == 1:
         return Verdict(
             "launch", ADVICE, "one rank", "To check a job, launch this as you launch training, e.g. `mpirun -n 4`"
@@ -34,7 +39,8 @@ def mpiexec(everyone: Sequence[Facts]) -> Verdict:
     what = f"{first.found_mpiexec}{f' of {first.found_family}' if first.found_family else ''}"
     if first.found_family and not _akin(first.found_family, first.mpi_family):
         todo = first.own_mpiexec or f"that of {first.mpi}"
-        return Verdict("mpiexec", WARNING, f"{what}, but mpi4py uses {first.mpi}", f"Launch with {todo}")
+        level = WARNING if first.size == 1 else ADVICE  # these ranks were started by another one
+        return Verdict("mpiexec", level, f"{what}, but mpi4py uses {first.mpi}", f"Launch with {todo}")
     return Verdict("mpiexec", OK, what)
 
 

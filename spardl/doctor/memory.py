@@ -27,9 +27,8 @@ def shared_memory(everyone: Sequence[Facts]) -> Verdict:
 def judge_free(family: str, ranks: int, free: int, where: str = "") -> Verdict:
     """Before MPI starts, a rank has only this to go by."""
     least, enough = _NEEDS.get(family, _UNKNOWN)
-    what = (
-        f"{free / MIB:,.1f} MiB free{where}, where {count(ranks, 'rank')} of {family} take {ranks * enough / MIB:,.0f}"
-    )
+    asked = f"{count(ranks, 'rank')} of {family} ask for {ranks * enough / MIB:,.0f}"
+    what = f"{free / MIB:,.1f} MiB free{where}, where {asked}"
     if free < 0 or free >= ranks * enough:
         return Verdict("/dev/shm", OK, what)
     if free >= ranks * least:
