@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from spardl.doctor.examine import Report
 
-_COLOURS = {"ok": "green", "advice": "cyan", "warning": "yellow", "error": "red"}
-
 
 @click.command()
 @click.option("--env", "list_variables", is_flag=True, help="List the variables that spardl reads, and nothing else.")
@@ -70,10 +68,9 @@ def _tell(report: "Report", fit: bool, json_path: str | None) -> None:
             click.echo(text)
             return
         Path(json_path).write_text(text + "\n")
-    for verdict in report.verdicts:
-        level = click.style(f"{verdict.level:8}", fg=_COLOURS[verdict.level])
+    for verdict in report.verdicts:  # in plain text: some launchers' pipes look like terminals, and end in log files
         sentences = [text.rstrip(".") for text in (verdict.what, verdict.todo) if text]
-        click.echo(f"{level} {verdict.item:9} {'. '.join(sentences)}.")
+        click.echo(f"{verdict.level:8} {verdict.item:9} {'. '.join(sentences)}.")
     wrong = ", ".join(verdict.item for verdict in report.verdicts if verdict.level == "error")
     click.echo(f"not fit to train: {wrong}" if wrong else "fit to train")
 

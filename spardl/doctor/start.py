@@ -50,7 +50,8 @@ def forebodings(launched: "Launch | None", family: str, mpiexec: str, ranks: int
     from spardl.runtime import launch
 
     told = []
-    if launched is not None and launched.rank == 0 and launch.is_foreign(launched, family):
+    speaks = launched is not None and launched.rank == 0 and launched.protocol != launch.NOTHING  # else MPI will start
+    if launched is not None and speaks and launch.is_foreign(launched, family):
         offered = f"{launched.by} offers {launched.protocol} to start by"
         cure = launch.cure(launched, family, mpiexec)
         told.append(f"{offered}, and mpi4py uses {family}, which may not understand it. {cure}.")

@@ -56,6 +56,7 @@ def test_what_is_told_before_mpi_starts():
     assert "/mpi/bin/mpiexec" in told[0]
     assert "3.0 MiB free, where 4 ranks of MPICH ask for 21: MPI dies of a bus error" in told[1]
     assert start.forebodings(foreign._replace(rank=1), "MPICH", "", 4, 2**30) == []  # the first of all speaks
+    assert start.forebodings(Launch("srun", 4, 0, "nothing"), "MPICH", "", 4, 2**30) == []  # MPI starts, alone
     assert start.forebodings(None, "MPICH", "", 1, 2**30) == []
     assert start.free_shared_memory("/no/such/folder") == -1
 
