@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--env", "list_variables", is_flag=True, help="List the variables that spardl reads, and nothing else.")
-@click.option("--json", "json_path", metavar="FILE", help="Write verdicts and facts of all ranks here, - for stdout.")
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True),
+    help="Write verdicts and facts of all ranks to this file, or - for stdout in place of the lines.",
+)
 @click.option("--timeout", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds for each step.")
 def doctor(list_variables: bool, json_path: str | None, timeout: float) -> None:
     """Look at MPI, code, cores, memory and network of all ranks, try some reduces, and tell what to do.

@@ -41,7 +41,11 @@ def load(everyone: Sequence[Facts]) -> Verdict:
         each = max(1, cores // len(ranks))
         if wanted > cores and any(facts.threads != 1 for facts in ranks):
             unset = all(facts.threads == 0 for facts in ranks)
-            why = "OMP_NUM_THREADS is not set, so torch takes all cores on every rank" if unset else "OMP_NUM_THREADS"
+            why = (
+                "OMP_NUM_THREADS is not set, so torch takes all cores on every rank"
+                if unset
+                else f"OMP_NUM_THREADS={ranks[0].threads}"
+            )
             what = f"{wanted} threads of {count(len(ranks), 'rank')} on {count(cores, 'core')} of {host} ({why})"
             return Verdict("load", WARNING, what, f"`export OMP_NUM_THREADS={each}`")
         if len(ranks) > cores:
