@@ -21,9 +21,20 @@ _CROWDED = _Pace(1, 2, 20e-6, 2e-3)
 @cache
 def _pace() -> _Pace:
     """Crowded if the launcher told of more ranks on this host than there are cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Each rank may be bound to cores of its own; the launcher, which is its parent, is not.
+    cores = max(_usable_cores(0), _usable_cores(os.getppid()))
     told = (os.environ.get(name) for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"))
     return _CROWDED if any(ranks is not None and int(ranks) > cores for ranks in told) else _ROOMY
+
+
+def _usable_cores(process: int) -> int:
+    """0 if it is gone or none of ours."""
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    try:
+        return len(os.sched_getaffinity(process))
+    except OSError:
+        return 0
 
 
 class Backoff:

@@ -1,0 +1,29 @@
+"""Who waits politely, and who need not."""
+
+import os
+
+import pytest
+
+from spardl.runtime import backoff
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not bind to cores")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "own", "launchers", "crowded"),
+    [
+        ("4", 8, 8, False),
+        ("4", 2, 2, True),
+        ("4", 1, 8, False),  # bound, one core each
+        ("9", 1, 8, True),
+        (None, 1, 8, False),  # no launcher that tells
+    ],
+)
+def test_crowded_where_ranks_outnumber_cores(ranks, own, launchers, crowded, monkeypatch):
+    monkeypatch.delenv("MPI_LOCALNRANKS", raising=False)
+    monkeypatch.delenv("OMPI_COMM_WORLD_LOCAL_SIZE", raising=False)
+    if ranks is not None:
+        monkeypatch.setenv("MPI_LOCALNRANKS", ranks)
+    masks = {0: range(own), os.getppid(): range(launchers)}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: masks[process])
+    assert (backoff._pace.__wrapped__() is backoff._CROWDED) == crowded
