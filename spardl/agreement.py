@@ -11,10 +11,13 @@ from spardl.collectives.bruck import bruck
 from spardl.effects import Collective
 from spardl.runtime.channel import Channel
 from spardl.runtime.group import Group
+from spardl.runtime.inspector import warning_time
 from spardl.runtime.mpi import Task, shared_channel
 
 
-def open_channel(group: Group, config: Callable[[], dict[str, Any]], timeout: float, what: str) -> Channel:
+def open_channel(
+    group: Group, config: Callable[[], dict[str, Any]], timeout: float, what: str, warn_after: float | None = None
+) -> Channel:
     """A channel for one object that all ranks of the group build now.
 
     ``config`` checks this rank's arguments and returns what all ranks must have alike; if it raises on one rank, that
@@ -22,7 +25,9 @@ def open_channel(group: Group, config: Callable[[], dict[str, Any]], timeout: fl
     """
     error: Exception | None = None
     mine: dict[str, Any] = {"code": revision.describe()}
+    warning = 0.0
     try:
+        warning = warning_time(warn_after)
         mine |= {"config": config(), "next": group.home.next_free}
     except (ValueError, TypeError) as caught:
         error = caught
@@ -34,7 +39,7 @@ def open_channel(group: Group, config: Callable[[], dict[str, Any]], timeout: fl
     _raise_disagreement(gathered, what)
     pair = max(told["next"] for told in gathered)
     group.home.next_free = pair + 1
-    return Channel(group, pair)
+    return Channel(group, pair, warning)
 
 
 def gather_json(group: Group, mine: Any, timeout: float, name: str) -> list[Any]:

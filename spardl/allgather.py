@@ -15,18 +15,25 @@ _ALGORITHMS = {"bruck": bruck, "recursive_doubling": recursive_doubling}
 
 
 def allgather(
-    comm: CommLike, vec: SparseVector, *, algorithm: str = "bruck", timeout: float | None = None
+    comm: CommLike,
+    vec: SparseVector,
+    *,
+    algorithm: str = "bruck",
+    timeout: float | None = None,
+    warn_after: float | None = None,
 ) -> list[SparseVector]:
     """Every rank's vector, by rank. ``recursive_doubling`` needs a power of two of ranks.
 
-    The vectors may differ in size, type and number of entries.
+    The vectors may differ in size, type and number of entries. ``timeout`` and ``warn_after`` are as for
+    ``SparseAllreduce``.
     """
     if algorithm not in _ALGORITHMS:
         raise ValueError(f"allgather: expected algorithm in {tuple(_ALGORITHMS)}, got {algorithm!r}")
     if not isinstance(vec, SparseVector):
         raise TypeError(f"allgather: expected vec to be a SparseVector, got {type(vec).__name__}")
     group = resolve(comm, default_timeout() if timeout is None else timeout)
-    return run(comm, _gather_vectors(range(group.size), group.me, vec, algorithm), timeout=timeout)
+    generator = _gather_vectors(range(group.size), group.me, vec, algorithm)
+    return run(comm, generator, timeout=timeout, warn_after=warn_after)
 
 
 def _gather_vectors(ranks: range, position: int, vec: SparseVector, algorithm: str) -> Collective[list[SparseVector]]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spardl import kernels, schedule
+from spardl import kernels, schedule, timeline
 from spardl.agreement import open_channel
 from spardl.collectives.reducer import Reducer
 from spardl.collectives.rivals import DENSE, RIVALS
@@ -20,6 +20,7 @@ from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.mpi import Task, default_timeout
 from spardl.runtime.traffic import Traffic
 from spardl.sparse import VALUE_DTYPES, SparseVector
+from spardl.timeline.traced import traced_kernels
 from spardl.wire import INDEX_CODINGS, VALUE_CODINGS, Codec
 
 ALGORITHMS = ("spardl", *RIVALS)
@@ -63,6 +64,8 @@ class SparseAllreduce:
     profile: what ``"auto"`` goes by, of rank 0: a profile or file of ``spardl cost measure``, or the file that
         ``SPARDL_PROFILE`` names; else messages are timed for some seconds, once per communicator.
     timeout: seconds to wait for a peer before giving up; ``SPARDL_TIMEOUT`` or 300 by default.
+    warn_after: seconds of waiting after which rank 0 prints who is missing, 0 for never; ``SPARDL_STALL_WARNING`` or 30
+        by default.
     """
 
     def __init__(
@@ -81,13 +84,14 @@ class SparseAllreduce:
         wire_dtype: str = "same",
         profile: ProfileLike = None,
         timeout: float | None = None,
+        warn_after: float | None = None,
     ) -> None:
         self._timeout = default_timeout() if timeout is None else float(timeout)
         self._group = resolve(comm, self._timeout)
         self._kernels: Kernels
 
         def config() -> dict[str, Any]:
-            self._kernels = kernels.load(backend)
+            self._kernels = traced_kernels(timeline.current(), kernels.load(backend))
             if algorithm == "dense_mpi" and isinstance(comm, tuple):
                 raise ValueError(
                     "SparseAllreduce: algorithm='dense_mpi' needs a whole communicator, got a list of ranks"
@@ -97,7 +101,7 @@ class SparseAllreduce:
             )
             return asdict(self._config)
 
-        self._channel = open_channel(self._group, config, self._timeout, "SparseAllreduce")
+        self._channel = open_channel(self._group, config, self._timeout, "SparseAllreduce", warn_after)
         if algorithm == "dense_mpi" or (algorithm == AUTO and not isinstance(comm, tuple)):
             self._channel.prepare_sums(self._timeout)
         self.plan: list[Prediction] = []

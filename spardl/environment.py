@@ -27,6 +27,10 @@ BACKEND = Variable(
 )
 PROFILE = Variable("SPARDL_PROFILE", "", 'a file of `spardl cost measure` for algorithm="auto" and teams="auto"')
 SIMD = Variable("SPARDL_SIMD", "auto", "portable switches AVX2 off")  # read in csrc/simd.cpp
+STALL_WARNING = Variable(
+    "SPARDL_STALL_WARNING", "30", "seconds of waiting after which rank 0 prints who is missing; 0 switches it off"
+)
+TIMELINE = Variable("SPARDL_TIMELINE", "", "a file to which a timeline of all ranks is written, for Perfetto")
 TIMEOUT = Variable("SPARDL_TIMEOUT", "300", "seconds to wait for a peer before giving up")
 
-VARIABLES = (BACKEND, PROFILE, SIMD, TIMEOUT)
+VARIABLES = (BACKEND, PROFILE, SIMD, STALL_WARNING, TIMELINE, TIMEOUT)

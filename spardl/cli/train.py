@@ -1,12 +1,15 @@
 """``spardl train``: the digits job, with one way of synchronising or several to compare."""
 
 import json
+import os
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from spardl import environment
 
 if TYPE_CHECKING:
     from spardl.cli.digits import Job, Outcome, Sync
@@ -61,6 +64,12 @@ class Teams(click.ParamType[int | str]):
 @click.option(
     "--plot", "plot_path", type=click.Path(dir_okay=False, path_type=Path), help="Draw loss against time to this file."
 )
+@click.option(
+    "--timeline",
+    "timeline_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write what every rank did when to this file, for ui.perfetto.dev or chrome://tracing.",
+)
 def train(
     syncs: tuple[str, ...],
     density: float,
@@ -75,6 +84,7 @@ def train(
     delay: str,
     json_path: Path | None,
     plot_path: Path | None,
+    timeline_path: Path | None,
 ) -> None:
     """Train a network on handwritten digits (1,797 images that come with scikit-learn).
 
@@ -83,6 +93,8 @@ def train(
     mpirun -n 6 spardl train --sync dense --sync spardl --teams 2
     mpirun -n 6 spardl train --sync bsp --sync rna --sync rna-sparse --delay uniform:0:50ms
     """
+    if timeline_path is not None:
+        os.environ[environment.TIMELINE.name] = str(timeline_path)
     import spardl.torch as spt  # not above: `spardl --help` need not wait for torch
     from spardl.cli.digits import Job, Sync
     from spardl.sync.delays import parse_delay

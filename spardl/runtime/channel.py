@@ -19,13 +19,16 @@ from mpi4py import MPI
 from spardl.effects import Bytes, parts_of
 from spardl.errors import OutOfStep, from_notice, to_notice
 from spardl.kernels import memory
-from spardl.runtime.group import Group, duplicate
+from spardl.runtime.group import Group
+from spardl.runtime.inspector import Lookout
+from spardl.runtime.meeting import duplicate
+from spardl.runtime.stall import Report
 
 _ENVELOPE = struct.Struct("<4sI8x")  # magic, number of the call; 16 bytes keep the payload aligned
 ENVELOPE_BYTES = _ENVELOPE.size
 _MAGIC = b"SPDL"
 _NOTICE = struct.Struct("<4sIB3x")
-_FAULT, _STALL = 1, 2
+_FAULT, _STALL, _WAIT = 1, 2, 3
 _NOTICE_TAKES_AT_MOST = 1.0  # seconds
 
 
@@ -46,8 +49,10 @@ class Notice:
 class Channel:
     """Not for several threads at once, and for one collective at a time; any number of channels may be in use."""
 
-    def __init__(self, group: Group, pair: int) -> None:
-        self.group, self.pair = group, pair
+    def __init__(self, group: Group, pair: int, warn_after: float) -> None:
+        self.group, self.pair, self.warn_after = group, pair, warn_after
+        self.lookout = Lookout(group.size)
+        self.track: int | None = None  # in the timeline, if there is one
         self._data_tag, self._control_tag = group.tags(pair)
         self._position = {rank: position for position, rank in enumerate(group.ranks)}
         self._call = 0
@@ -96,6 +101,7 @@ class Channel:
             self._failed.add(self._call)
         for call in [call for call in self._notices if call <= self._call]:
             del self._notices[call]
+        self.lookout.forget(self._call)
         self._failed = {call for call in self._failed if call > self._call - 1000}
 
     # -- notices -------------------------------------------------------------------------------------------------------
@@ -106,6 +112,10 @@ class Channel:
 
     def tell_stall(self, waits_for: int, step: str) -> None:
         self._tell(_STALL, json.dumps({"waits_for": waits_for, "step": step}).encode())
+
+    def tell_wait(self, report: Report | None) -> None:
+        """This rank waits, or, with None, goes on after all."""
+        self._tell(_WAIT, b"" if report is None else report.to_bytes())
 
     def notices(self) -> list[Notice]:
         """Stalls that were told of this call. Raises if a rank failed in it, in one that went well here, or went on."""
@@ -152,8 +162,11 @@ class Channel:
             buffer = bytearray(status.Get_count(MPI.BYTE))
             message.Recv([buffer, MPI.BYTE])
             _, call, kind = _NOTICE.unpack_from(buffer)
-            sender = self._position[status.Get_source()]
-            self._notices[call].append(Notice(sender, call, kind, bytes(buffer[_NOTICE.size :])))
+            sender, body = self._position[status.Get_source()], bytes(buffer[_NOTICE.size :])
+            if kind == _WAIT:
+                self.lookout.hear(sender, Report.from_bytes(body) if body else None)
+            else:
+                self._notices[call].append(Notice(sender, call, kind, body))
 
     # -- data ----------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The ranks that a collective runs on, and a place on their communicator where no other messages are."""
 
-import time
+import socket
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 
 from mpi4py import MPI
 
-from spardl.errors import PeerTimeout
+from spardl import timeline
 from spardl.runtime import launch
-from spardl.runtime.backoff import Backoff
+from spardl.runtime.meeting import duplicate, introduce
 
 CommLike: TypeAlias = MPI.Intracomm | tuple[MPI.Intracomm, Sequence[int]]
 
-# Tags come in pairs, data and control. Those below _FIRST_FREE serve calls that have no object of their own: one pair
+# Tags come in pairs, data and control. Those below FIRST_FREE serve calls that have no object of their own: one pair
 # for the whole communicator, the others for lists of ranks, by checksum.
-_FIRST_FREE = 1024
+FIRST_FREE = 1024
 _BAND = 1 << 15  # pairs of tags at the top of the tag space, used where the communicator is the caller's own
 
 
@@ -27,9 +27,11 @@ class Home:
 
     private: MPI.Intracomm | None = None
     owned: list[MPI.Intracomm] = field(default_factory=list)  # duplicates for the library's own collectives
-    next_free: int = _FIRST_FREE
+    next_free: int = FIRST_FREE
     shared: dict[Any, Any] = field(default_factory=dict)  # channels for calls without an object
     measured: dict[tuple[int, ...], Any] = field(default_factory=dict)  # profiles, by the ranks they are of
+    hosts: tuple[str, ...] = ()  # by rank; known once the whole communicator was used
+    named_missing: dict[tuple[int, ...], float] = field(default_factory=dict)  # ranks, and when a warning named them
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class Group:
         ranks = tuple(self.ranks[member] for member in members)
         return replace(self, ranks=ranks, me=members.index(self.me))
 
+    @property
+    def hosts(self) -> list[str]:
+        """By position; empty where it is not known."""
+        return [self.home.hosts[rank] if self.home.hosts else "" for rank in self.ranks]
+
     def tags(self, pair: int) -> tuple[int, int]:
         """The data and control tag of a pair, wrapped into the tags that this MPI has."""
         limit = int(self.comm.Get_attr(MPI.TAG_UB) or 32767) + 1
@@ -61,7 +68,7 @@ class Group:
     def shared_pair(self) -> int:
         if self.ranks == tuple(range(self.comm.size)):
             return 0
-        return 1 + zlib.crc32(repr(self.ranks).encode()) % (_FIRST_FREE - 1)
+        return 1 + zlib.crc32(repr(self.ranks).encode()) % (FIRST_FREE - 1)
 
 
 @cache
@@ -89,7 +96,9 @@ def resolve(comm: CommLike, timeout: float) -> Group:
     home = _home(comm)
     if home.private is None:
         launch.warn_if_alone()
-        home.private = duplicate(comm, timeout)
+        private = duplicate(comm, timeout)
+        home.hosts = introduce(private, timeout)
+        home.private = private
     return Group(home.private, tuple(range(comm.size)), comm.rank, home, isolated=True)
 
 
@@ -106,25 +115,8 @@ def _listed(comm: MPI.Intracomm, listed: Sequence[int]) -> Group:
 def _home(comm: MPI.Intracomm) -> Home:
     home = comm.Get_attr(_keyval())
     if home is None:
+        timeline.begin(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, socket.gethostname())
         home = Home()
         comm.Set_attr(_keyval(), home)
     assert isinstance(home, Home)
     return home
-
-
-def duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
-    """Collective, like MPI's own, but not for ever."""
-    if comm.size == 1:
-        return comm.Dup()
-    private, request = comm.Idup()
-    deadline = time.monotonic() + timeout
-    pause = Backoff()
-    while not request.Test():
-        if time.monotonic() > deadline:
-            raise PeerTimeout(
-                f"first use of a communicator of {comm.size} ranks: not all of them came within {timeout:g} s. "
-                "Every rank of the communicator has to make this call.",
-                ranks=(),
-            )
-        pause()
-    return private

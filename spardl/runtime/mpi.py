@@ -7,17 +7,19 @@ from typing import Any, Generic, TypeVar
 
 from mpi4py.MPI import Request
 
-from spardl import environment
+from spardl import environment, timeline
 from spardl.effects import Allreduce, Collective, Effect, Exchange, Flush, Recv, Send
 from spardl.errors import PeerTimeout
 from spardl.runtime.backoff import Backoff
 from spardl.runtime.channel import Channel, Incoming, Outgoing, Told
-from spardl.runtime.group import CommLike, Group, resolve
+from spardl.runtime.group import FIRST_FREE, CommLike, Group, resolve
+from spardl.runtime.inspector import Inspector, answering_time, warning_time
+from spardl.runtime.stall import ALL, timed_out
 from spardl.runtime.traffic import Traffic
+from spardl.timeline.traced import traced
 
 Result = TypeVar("Result")
 
-_ALL = -1  # in place of a peer
 _LOOK_EVERY = 20e-3  # seconds between looks at whether other ranks are in trouble
 
 
@@ -26,14 +28,21 @@ def default_timeout() -> float:
     return environment.TIMEOUT.number()
 
 
-def run(comm: CommLike, generator: Collective[Result], *, timeout: float | None = None) -> Result:
+def run(
+    comm: CommLike,
+    generator: Collective[Result],
+    *,
+    timeout: float | None = None,
+    warn_after: float | None = None,
+) -> Result:
     """Runs this rank's part of a collective and returns what it returns.
 
     ``comm`` is an mpi4py communicator, or ``(communicator, ranks)`` for a collective among a list of its ranks. Every
-    rank of the group has to call this, in the same order.
+    rank of the group has to call this, in the same order. After ``warn_after`` seconds of waiting rank 0 prints who is
+    missing, after ``timeout`` this raises.
     """
     seconds = default_timeout() if timeout is None else timeout
-    return Task(shared_channel(resolve(comm, seconds)), generator, seconds).wait()
+    return Task(shared_channel(resolve(comm, seconds)), generator, seconds, warn_after=warn_after).wait()
 
 
 def shared_channel(group: Group) -> Channel:
@@ -41,7 +50,7 @@ def shared_channel(group: Group) -> Channel:
     channels: dict[tuple[bool, tuple[int, ...]], Channel] = group.home.shared
     key = (group.isolated, group.ranks)
     if key not in channels:
-        channels[key] = Channel(group, group.shared_pair())
+        channels[key] = Channel(group, group.shared_pair(), warning_time(None))
     return channels[key]
 
 
@@ -55,10 +64,11 @@ class Task(Generic[Result]):
         timeout: float,
         name: str = "collective",
         number: int | None = None,
+        warn_after: float | None = None,
     ) -> None:
         self.traffic = Traffic()
         self._channel, self._timeout, self._name = channel, timeout, name
-        self._generator = _flushed(generator)
+        self._generator = self._traced(_flushed(generator))
         self._effect: Effect | None = None
         self._outgoing: list[Outgoing] = []
         self._incoming: Incoming | None = None
@@ -69,7 +79,22 @@ class Task(Generic[Result]):
         self._stall_ends: float | None = None
         self._quiet_since = time.monotonic()
         self._next_look = 0.0  # at once: another rank may have failed in this call before we came
-        channel.begin(number)
+        self._warn_after = channel.warn_after if warn_after is None else warning_time(warn_after)
+        if number is not None:
+            self._warn_after = 0.0  # whoever makes such calls has other ways with ranks that do not answer
+        self._inspector: Inspector | None = None
+        self._call = channel.begin(number)
+
+    def _traced(self, generator: Collective[Result]) -> Collective[Result]:
+        """As it is, unless there is a timeline."""
+        recorder = timeline.current()
+        if recorder is None:
+            return generator
+        channel = self._channel
+        if channel.track is None:
+            number = channel.pair - FIRST_FREE
+            channel.track = recorder.new_track(f"{self._name} {number}" if number >= 0 else "other calls")
+        return traced(recorder, channel.track, self._name, generator)
 
     @property
     def done(self) -> bool:
@@ -133,6 +158,8 @@ class Task(Generic[Result]):
         try:
             effect = self._generator.send(self._arrived)
         except StopIteration as stop:
+            if self._inspector is not None:
+                self._inspector.go_on()
             self._channel.end(failed=False)
             self._outcome = (stop.value,)
             return True
@@ -176,6 +203,8 @@ class Task(Generic[Result]):
         if self._arrived is not None:
             self._receiving = False
             self.traffic.bytes_received += len(incoming.buffer)
+            assert self._effect is not None
+            self._channel.lookout.note(incoming.source, self._call, self.traffic.rounds, self._effect.step)
         return True
 
     def _progress_sum(self) -> bool:
@@ -189,6 +218,8 @@ class Task(Generic[Result]):
     def _look_around(self, now: float) -> None:
         """Nothing moved: has another rank failed or stalled, or have we waited too long ourselves?"""
         stalls = self._channel.notices()
+        if self._warn_after > 0:
+            self._inspect(now)
         grace = min(1.0, self._timeout / 4)
         if self._stall_ends is None and (stalls or now > self._quiet_since + self._timeout - grace):
             self._channel.tell_stall(*self._waits_for())
@@ -199,11 +230,19 @@ class Task(Generic[Result]):
         if now > self._stall_ends or len(speakers) == self._channel.group.size:
             raise Told(self._timed_out(speakers))
 
+    def _inspect(self, now: float) -> None:
+        if self._inspector is None:
+            first_asks = self._quiet_since + self._warn_after - answering_time(self._warn_after)
+            if now < first_asks and not self._channel.lookout.reports:
+                return
+            self._inspector = Inspector(self._channel, self._call, self._name, self._warn_after, self._timeout)
+        self._inspector.look(now, self._quiet_since, *self._waits_for())
+
     def _waits_for(self) -> tuple[int, str]:
         effect = self._effect
         assert effect is not None
         if isinstance(effect, Allreduce):
-            return _ALL, effect.step
+            return ALL, effect.step
         peer = effect.source if isinstance(effect, Exchange | Recv) else self._outgoing[0].to
         return peer, effect.step or f"round {max(0, self.traffic.rounds - 1)}"
 
@@ -213,17 +252,7 @@ class Task(Generic[Result]):
         for notice in self._channel.notices():
             told = json.loads(notice.body)
             waits[notice.sender] = (told["waits_for"], told["step"])
-        who = " and ".join(f"rank {rank}" for rank in missing) or "no rank is missing, but one of them"
-        waiting = "; ".join(
-            f"rank {rank} waits for {'all ranks' if peer == _ALL else f'rank {peer}'} in {step}"
-            for rank, (peer, step) in sorted(waits.items())
-            if peer in (_ALL, *missing) or not missing
-        )
-        return PeerTimeout(
-            f"{self._name}: {who} did not answer within {self._timeout:g} s ({waiting}). "
-            "Is every rank making this call?",
-            ranks=missing,
-        )
+        return PeerTimeout(timed_out(self._name, self._timeout, missing, waits), ranks=missing)
 
     def _fail(self, error: BaseException) -> BaseException:
         """Ends the call on this rank and sees to it that it ends on the others."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -28,23 +28,25 @@ class BucketBuilder:
     comm: CommLike
     group: Group
     timeout: float
+    warn_after: float | None = None
 
     def build(self, plan: BucketPlan, step: int) -> Bucket:
         dtype: torch.dtype = getattr(torch, plan.dtype)
         named = [(name, self.parameters[name]) for name in plan.names]
         if plan.kind == ROWS:
-            return RowBucket(*named[0], self.group, dtype, self.timeout)
+            return RowBucket(*named[0], self.group, dtype, self.timeout, self.warn_after)
         size = sum(parameter.numel() for _, parameter in named)
         reducer = self.reducer(plan.kind, size, step)
         momentum = self._momentum(plan, size, reducer.is_dense)
         return FlatBucket(plan.kind, named, reducer, self.group.size, dtype, momentum)
 
     def reducer(self, kind: str, size: int, step: int) -> SparseAllreduce:
+        limits: dict[str, Any] = {"timeout": self.timeout, "warn_after": self.warn_after}
         if kind == DENSE or isinstance(self.sync, Dense):
-            return SparseAllreduce(self.comm, size, k=size, algorithm="dense_ring", timeout=self.timeout)
+            return SparseAllreduce(self.comm, size, k=size, algorithm="dense_ring", **limits)
         options = {name: getattr(self.sync, name) for name in _REDUCER_OPTIONS}
         density = self.sync.lasting_density(step)
-        reducer = SparseAllreduce(self.comm, size, density=density, timeout=self.timeout, **options)
+        reducer = SparseAllreduce(self.comm, size, density=density, **limits, **options)
         reducer.retune(density=self.sync.density_at(step))
         return reducer
 

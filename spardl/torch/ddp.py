@@ -15,6 +15,7 @@ from spardl.allreduce import SparseAllreduce
 from spardl.errors import NonFiniteGradient
 from spardl.kernels.api import Values
 from spardl.runtime.group import CommLike, resolve
+from spardl.runtime.inspector import warning_time
 from spardl.runtime.mpi import Task, advance_all, default_timeout, wait_all
 from spardl.sparse import SparseVector
 from spardl.torch.buckets import BucketBuilder
@@ -29,11 +30,13 @@ def ddp_hook(
     *,
     scaler: torch.amp.GradScaler | None = None,
     timeout: float | None = None,
+    warn_after: float | None = None,
 ) -> "DdpHook":
     """The second argument of ``DistributedDataParallel.register_comm_hook``; the first may be None.
 
     ``comm`` has to have the ranks of DDP's process group, in the same order. Give the GradScaler if you use one: then a
-    non-finite gradient on one rank makes all skip the step. Momentum correction and clipping need ``distribute``.
+    non-finite gradient on one rank makes all skip the step. Momentum correction and clipping need ``distribute``, where
+    ``timeout`` and ``warn_after`` are explained.
     """
     if isinstance(sync, SparDL) and (sync.momentum > 0 or sync.local_clip is not None):
         raise ValueError("ddp_hook: SparDL(momentum=…) and SparDL(local_clip=…) need spardl.torch.distribute")
@@ -41,7 +44,8 @@ def ddp_hook(
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
-    return DdpHook(sync, comm, scaler, default_timeout() if timeout is None else float(timeout))
+    seconds = default_timeout() if timeout is None else float(timeout)
+    return DdpHook(sync, comm, scaler, seconds, warning_time(warn_after))
 
 
 class _Bucket:
@@ -72,11 +76,13 @@ class _Bucket:
 class DdpHook:
     """GradBucket in, Future out."""
 
-    def __init__(self, sync: Sync, comm: CommLike, scaler: torch.amp.GradScaler | None, timeout: float) -> None:
+    def __init__(
+        self, sync: Sync, comm: CommLike, scaler: torch.amp.GradScaler | None, timeout: float, warn_after: float
+    ) -> None:
         self.__name__ = self.__qualname__ = "spardl_ddp_hook"  # DDP asks for them, as if this were a function
         self._sync, self._scaler = sync, scaler
         self._group = resolve(comm, timeout)
-        self._builder = BucketBuilder({}, sync, comm, self._group, timeout)
+        self._builder = BucketBuilder({}, sync, comm, self._group, timeout, warn_after)
         self._buckets: dict[int, _Bucket] = {}
         self._under_way: list[tuple[_Bucket, Task[SparseVector]]] = []
         self._owed: dict[int, Values] = {}  # residuals of parameters whose buckets are not built yet

@@ -6,6 +6,7 @@ from typing import Any, overload
 import torch
 
 from spardl.runtime.group import CommLike, resolve
+from spardl.runtime.inspector import warning_time
 from spardl.runtime.mpi import default_timeout
 from spardl.torch.handle import Handle, live_handles
 from spardl.torch.layout import ACCUMULATED_AS, Exclude, excluded_names
@@ -37,6 +38,7 @@ def distribute(
     bucket_mb: float = 25.0,
     scaler: torch.amp.GradScaler | None = None,
     timeout: float | None = None,
+    warn_after: float | None = None,
 ) -> Handle: ...
 
 
@@ -51,6 +53,7 @@ def distribute(
     bucket_mb: float = 25.0,
     scaler: torch.amp.GradScaler | None = None,
     timeout: float | None = None,
+    warn_after: float | None = None,
 ) -> Handle | RnaHandle:
     """From now on ``optimizer.step()`` uses the mean of all ranks' gradients. All ranks call this together.
 
@@ -69,6 +72,8 @@ def distribute(
     scaler: the GradScaler, if there is one. A non-finite gradient on one rank then makes all ranks skip the step;
         without a scaler it raises ``NonFiniteGradient`` on all.
     timeout: seconds to wait for another rank; ``SPARDL_TIMEOUT`` or 300 by default.
+    warn_after: seconds of waiting after which rank 0 prints who is missing, 0 for never; ``SPARDL_STALL_WARNING`` or 30
+        by default.
     """
     if comm is None:
         from mpi4py import MPI
@@ -82,10 +87,13 @@ def distribute(
     try:
         parameters = _checked_parameters(optimizer, model, sync, scaler, bucket_mb)
         dense_names = excluded_names(exclude, parameters)
+        warning_time(warn_after)
         if isinstance(sync, RNA) and (scaler is not None or dense_names):
             raise ValueError("distribute: RNA reduces all parameters alike, and knows no GradScaler and no exclude")
         if isinstance(sync, RNA):
             sync.first_groups(group.size)
+        if isinstance(sync, RNA) and warn_after is not None:
+            raise ValueError("distribute: RNA goes on without a rank that is late, and warns of none: no warn_after")
     except (ValueError, TypeError) as error:
         problem = error
     require_same_model(group, model, optimizer, problem, seconds)
@@ -105,6 +113,7 @@ def distribute(
         bucket_bytes=bucket_mb * 1e6,
         scaler=scaler,
         timeout=seconds,
+        warn_after=warn_after,
     )
 
 

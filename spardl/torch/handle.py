@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from spardl import timeline
 from spardl.agreement import gather_json
 from spardl.errors import NonFiniteGradient
 from spardl.runtime.group import CommLike, Group
@@ -61,6 +62,7 @@ class Handle:
         bucket_bytes: float,
         scaler: torch.amp.GradScaler | None,
         timeout: float,
+        warn_after: float | None = None,
     ) -> None:
         self._optimizer, self._model, self._parameters = optimizer, model, dict(parameters)
         self._sync, self._group, self._timeout = sync, group, timeout
@@ -69,13 +71,14 @@ class Handle:
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
         self._known = self._count_parameters()
 
-        self._builder = BucketBuilder(self._parameters, sync, comm, group, timeout)
+        self._builder = BucketBuilder(self._parameters, sync, comm, group, timeout, warn_after)
         self._buckets: list[Bucket] = []  # laid out in the first synchronisation, when backward's order is known
         self._places: dict[str, tuple[Bucket, int]] = {}
         self._seen: dict[str, None] = {}  # parameters in the order of their first gradients
 
         self._paused = 0
         self._synchronized = False
+        self._applying = contextlib.ExitStack()  # the timeline's span from the end of synchronize() to that of step()
         self._unscale: float | None = None  # this cycle's factor from scaled to true gradients
         self._clipped = 1.0  # this cycle's factor of local clipping
         self._watch = GradientWatch(self._parameters)
@@ -104,17 +107,19 @@ class Handle:
         """
         if self._synchronized:
             return
-        problem = self._problem()
-        if not self._buckets:
-            self._lay_out(problem)
-        try:
-            if problem is not None:
-                raise problem
-            self._fill_and_start()
-        except Exception as error:
-            self._give_up(error)
-            raise
-        self._finish()
+        with timeline.span("synchronize", step=self._step):
+            problem = self._problem()
+            if not self._buckets:
+                self._lay_out(problem)
+            try:
+                if problem is not None:
+                    raise problem
+                with timeline.span("fill buckets"):
+                    self._fill_and_start()
+            except Exception as error:
+                self._give_up(error)
+                raise
+            self._finish()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -233,8 +238,10 @@ class Handle:
                 "Compute them with backward() and call step() without a closure."
             )
         self.synchronize()
+        self._applying.enter_context(timeline.span("apply"))
 
     def _end_step(self) -> None:
+        self._applying.close()
         self._synchronized = False
 
     def _on_gradient(self, parameter: torch.nn.Parameter) -> None:
@@ -295,15 +302,17 @@ class Handle:
         computed = sum(task.traffic.compute_seconds for task in tasks)
         waiting_since = time.perf_counter()
         try:
-            wait_all(tasks)
+            with timeline.span("wait for buckets"):
+                wait_all(tasks)
         except Exception as error:
             self._take_back(error)
             return
         ended = time.perf_counter()
         scale = 1 / self._unscale if self._unscale else 1.0
         decay = self._weight_decay()
-        for bucket in self._buckets:
-            bucket.finish(scale, decay)
+        with timeline.span("write gradients back"):
+            for bucket in self._buckets:
+                bucket.finish(scale, decay)
         self._watch.note_written()
         computed_meanwhile = sum(task.traffic.compute_seconds for task in tasks) - computed
         self._stats = self._stats.plus(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from spardl import kernels
+from spardl import kernels, timeline
 from spardl.agreement import gather_json
 from spardl.collectives.dense_ring import dense_ring
 from spardl.runtime.group import Group
@@ -23,6 +23,7 @@ from spardl.sync.grouping import group_by_speed
 from spardl.sync.paces import Groups, Pace
 from spardl.sync.parts import DensePart, Shift, SparsePart, Sum
 from spardl.sync.policies import All
+from spardl.timeline.traced import traced_kernels
 from spardl.torch import checkpoint
 from spardl.torch.flat import write_mean
 from spardl.torch.handle import live_handles
@@ -69,7 +70,7 @@ class RnaHandle:
         reduce, size, dtype = self._sync.reduce, self._vector.size, self._vector.dtype
         if not isinstance(reduce, SparDL):
             return DensePart(size, dtype)
-        chosen = kernels.load(reduce.backend)
+        chosen = traced_kernels(timeline.current(), kernels.load(reduce.backend))
         k = max(1, round(reduce.density_at(0) * size))
         return SparsePart(size, k, dtype, chosen, Codec(chosen, reduce.wire, reduce.wire_dtype))
 
@@ -243,9 +244,11 @@ class RnaHandle:
             raise
         self._pace.note(time.perf_counter() - self._resumed)
         self._fresh = False
-        self._box.deposit(grad, self._version)
+        with timeline.span("deposit"):
+            self._box.deposit(grad, self._version)
         if isinstance(self._sync.policy, All):
-            self._box.wait()
+            with timeline.span("wait for the round"):
+                self._box.wait()
         if self._between is not None and self._between.wants_regroup:
             self._come_together(stays=False)
             self._open(self._fitting_groups())
@@ -266,7 +269,8 @@ class RnaHandle:
                 continue
             self._write(result)
             before = set_terms(self._optimizer, terms)
-            self._own_step()
+            with timeline.span("apply", round=self._rounds):
+                self._own_step()
             set_terms(self._optimizer, before)
             self._rounds += 1
             self._entries += result.vector.nnz

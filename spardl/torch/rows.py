@@ -30,14 +30,20 @@ class RowBucket:
     kind = ROWS
 
     def __init__(
-        self, name: str, parameter: torch.nn.Parameter, group: Group, dtype: torch.dtype, timeout: float
+        self,
+        name: str,
+        parameter: torch.nn.Parameter,
+        group: Group,
+        dtype: torch.dtype,
+        timeout: float,
+        warn_after: float | None = None,
     ) -> None:
         self.name, self.parameter = name, parameter
         self.size = parameter.numel()
         self._torch_dtype, self._dtype = dtype, np.dtype(str(dtype).removeprefix("torch."))
         self._group, self._timeout = group, timeout
         config = {"name": name, "shape": list(parameter.shape), "dtype": self._dtype.name}
-        self._channel = open_channel(group, lambda: config, timeout, "a bucket of sparse rows")
+        self._channel = open_channel(group, lambda: config, timeout, "a bucket of sparse rows", warn_after)
         self.names = [name]
         self._mine: Rows = self._nothing()
         self.task: Task[Rows] | None = None

@@ -1,0 +1,72 @@
+"""What the ranks of a communicator do when it is first used: duplicate it, and tell each other where they run.
+
+If all of them write a timeline they also compare their clocks. All of it is collective, and has a deadline.
+"""
+
+import socket
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from spardl import timeline
+from spardl.errors import PeerTimeout
+from spardl.runtime.backoff import Backoff
+
+_HOST_BYTES = 64  # longer names are cut
+_PINGS = 10
+
+
+def duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
+    """Collective, like MPI's own, but not for ever."""
+    if comm.size == 1:
+        return comm.Dup()
+    private, request = comm.Idup()
+    _complete(request, comm, timeout)
+    return private
+
+
+def introduce(comm: MPI.Intracomm, timeout: float) -> tuple[str, ...]:
+    """The host of every rank. Nothing else has been sent on this communicator yet."""
+    host, recorder = socket.gethostname().encode()[:_HOST_BYTES], timeline.current()
+    mine = np.frombuffer(host.ljust(_HOST_BYTES, b"\0") + bytes([recorder is not None]), np.uint8)
+    gathered = np.empty((comm.size, len(mine)), np.uint8)
+    _complete(comm.Iallgather(mine, gathered), comm, timeout)
+    if recorder is not None and gathered[:, -1].all() and comm.size == MPI.COMM_WORLD.size:
+        _compare_clocks(comm, recorder, timeout)
+    return tuple(row[:-1].tobytes().rstrip(b"\0").decode(errors="replace") for row in gathered)
+
+
+def _compare_clocks(comm: MPI.Intracomm, recorder: timeline.Recorder, timeout: float) -> None:
+    """Finds out by how much this rank's clock differs from rank 0's."""
+    offset, least = 0, 0
+    clock, theirs = np.empty(1, np.int64), np.empty(1, np.int64)
+    for rank in range(1, comm.size):
+        for _ in range(_PINGS):
+            if comm.rank == 0:
+                _complete(comm.Irecv(theirs, rank), comm, timeout)
+                clock[0] = recorder.now()
+                _complete(comm.Isend(clock, rank), comm, timeout)
+            elif comm.rank == rank:
+                asked = clock[0] = recorder.now()
+                _complete(comm.Isend(clock, 0), comm, timeout)
+                _complete(comm.Irecv(theirs, 0), comm, timeout)
+                answered = recorder.now()
+                if not least or answered - asked < least:
+                    least = answered - asked
+                    offset = int(theirs[0]) - (asked + answered) // 2
+    # The clocks differ by this much, give or take half of the time that message and answer took.
+    recorder.set_clock_offset(offset if abs(offset) > least / 2 else 0)
+
+
+def _complete(request: MPI.Request, comm: MPI.Intracomm, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    pause = Backoff()
+    while not request.Test():
+        if time.monotonic() > deadline:
+            raise PeerTimeout(
+                f"first use of a communicator of {comm.size} ranks: not all of them came within {timeout:g} s. "
+                "Every rank of the communicator has to make this call.",
+                ranks=(),
+            )
+        pause()

@@ -1,0 +1,129 @@
+"""Who holds up a collective, in words: from what the waiting ranks report, and nothing else.
+
+Ranks that wait say for whom. Whoever is awaited and does not wait itself is missing: stopped, dead, or busy with
+something else. Those that wait for someone who waits are not to blame.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+ALL = -1  # in place of a peer
+_MOST_LISTED = 8
+
+
+class Heard(NamedTuple):
+    """The last message that a rank had of another; later ones are greater."""
+
+    call: int
+    round: int
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a rank that waits tells the others."""
+
+    call: int
+    peer: int  # whom it waits for, or ALL
+    step: str
+    seconds: float  # it has waited so far
+    asks: bool  # whether the others shall answer with theirs
+    heard: Mapping[int, Heard]  # by source
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self) | {"heard": [(source, *h) for source, h in self.heard.items()]}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Report":
+        told: dict[str, Any] = json.loads(data)
+        return cls(**told | {"heard": {source: Heard(*heard) for source, *heard in told["heard"]}})
+
+    @property
+    def whom(self) -> str:
+        return name_peer(self.peer)
+
+
+class Silence(NamedTuple):
+    """A report that was not renewed when its sender was asked to."""
+
+    report: Report
+    seconds: float  # since it came
+
+
+def name_peer(peer: int) -> str:
+    return "all ranks" if peer == ALL else f"rank {peer}"
+
+
+def find_missing(ranks: int, waits: Mapping[int, Report]) -> dict[int, list[int]]:
+    """Who is awaited without waiting: by rank, with those that wait for it."""
+    missing: dict[int, list[int]] = {}
+    for rank, report in sorted(waits.items()):
+        for peer in range(ranks) if report.peer == ALL else (report.peer,):
+            if peer not in waits:
+                missing.setdefault(peer, []).append(rank)
+    return dict(sorted(missing.items()))
+
+
+def describe(
+    name: str,
+    waited: float,
+    timeout: float,
+    hosts: Sequence[str],
+    waits: Mapping[int, Report],
+    silent: Mapping[int, Silence],
+) -> str:
+    """A few lines for people: who is missing, in which round, what was last heard of it, and where it runs.
+
+    ``hosts`` has one for every rank, empty where it is not known; ``waits`` has the reports that are up to date, at
+    least one; ``silent`` those that are not.
+    """
+    missing = find_missing(len(hosts), waits)
+    call = next(iter(waits.values())).call
+    lines = [f"spardl: {name}, call {call}, has waited for {waited:.3g} s; it fails at {timeout:g} s."]
+    for rank, waiting in list(missing.items())[:_MOST_LISTED]:
+        where = f" on host {hosts[rank]}" if hosts[rank] else ""
+        steps = _listed(f"rank {other} in {waits[other].step}" for other in waiting)
+        lines.append(f"  rank {rank}{where} is missing: awaited by {steps}; {_last_sign(rank, call, waits, silent)}")
+    if len(missing) > _MOST_LISTED:
+        unsaid = list(missing)[_MOST_LISTED:]
+        lines.append(f"  … and {len(unsaid)} more are missing: ranks {_listed(map(str, unsaid))}")
+    if not missing:
+        lines.append("  no rank is missing, they wait for each other: does every rank make the same calls?")
+    if behind := [rank for rank in waits if not missing or waits[rank].peer not in (ALL, *missing)]:
+        reports = ((rank, waits[rank]) for rank in sorted(behind))
+        told = _listed(f"rank {rank} for {report.whom} in {report.step}" for rank, report in reports)
+        lines.append(f"  waiting {'behind them' if missing else 'in a circle'}: {told}")
+    return "\n".join(lines)
+
+
+def timed_out(name: str, timeout: float, missing: Sequence[int], waits: Mapping[int, tuple[int, str]]) -> str:
+    """The error's text. ``waits``: for whom a rank waits, and in which step."""
+    who = " and ".join(f"rank {rank}" for rank in missing) or "no rank is missing, but one of them"
+    waiting = "; ".join(
+        f"rank {rank} waits for {name_peer(peer)} in {step}"
+        for rank, (peer, step) in sorted(waits.items())
+        if peer in (ALL, *missing) or not missing
+    )
+    return f"{name}: {who} did not answer within {timeout:g} s ({waiting}). Is every rank making this call?"
+
+
+def _last_sign(rank: int, call: int, waits: Mapping[int, Report], silent: Mapping[int, Silence]) -> str:
+    """Its own last report, or else the last message that any waiting rank has had of it."""
+    if rank in silent:
+        report, seconds = silent[rank]
+        return f"{seconds:.3g} s ago it waited for {report.whom} in {report.step}, and has not answered since"
+    heard = {listener: report.heard[rank] for listener, report in waits.items() if rank in report.heard}
+    if not heard:
+        return "nothing has come from it yet"
+    listener = max(heard, key=lambda other: heard[other])
+    last = heard[listener]
+    when = "of this call" if last.call == call else f"of call {last.call}"
+    return f"its last message was for {last.step or f'round {last.round - 1}'} {when}, to rank {listener}"
+
+
+def _listed(items: Iterable[str]) -> str:
+    everything = list(items)
+    more = len(everything) - _MOST_LISTED
+    return ", ".join(everything[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
