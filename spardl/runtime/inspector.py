@@ -15,7 +15,7 @@ from spardl.runtime.stall import Heard, Report, Silence, describe, find_missing
 if TYPE_CHECKING:
     from spardl.runtime.channel import Channel
 
-_log = logging.getLogger("spardl.stall")
+log = logging.getLogger("spardl.stall")
 _MOST_HEARD = 16  # sources in a report, so that it stays short in collectives where everybody talks to everybody
 
 
@@ -102,7 +102,7 @@ class Inspector:
             self._channel.tell_wait(None)
         if self._spoke:
             waited = time.monotonic() - self._began
-            _log.warning("spardl: %s, call %d, went on after %.3g s.", self._name, self._call, waited)
+            log.warning("spardl: %s, call %d, went on after %.3g s.", self._name, self._call, waited)
 
     def _is_asked(self) -> bool:
         """A rank asks that has not had an answer just now."""
@@ -129,7 +129,7 @@ class Inspector:
             return  # another collective in flight waits for the same ranks, and has said so
         named[missing] = now
         self._spoke = True
-        _log.warning("%s", describe(self._name, waited, self._timeout, group.hosts, waits, silent))
+        log.warning("%s", describe(self._name, waited, self._timeout, group.hosts, waits, silent))
 
 
 def answering_time(warn_after: float) -> float:

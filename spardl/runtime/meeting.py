@@ -12,9 +12,11 @@ from mpi4py import MPI
 from spardl import timeline
 from spardl.errors import PeerTimeout
 from spardl.runtime.backoff import Backoff
+from spardl.runtime.inspector import log, warning_time
 
 _HOST_BYTES = 64  # longer names are cut
 _PINGS = 10
+_MOST_WARNERS = 32
 
 
 def duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
@@ -60,13 +62,28 @@ def _compare_clocks(comm: MPI.Intracomm, recorder: timeline.Recorder, timeout: f
 
 
 def _complete(request: MPI.Request, comm: MPI.Intracomm, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
+    began, warn_after = time.monotonic(), warning_time(None)
+    warns = warn_after > 0 and comm.rank < _MOST_WARNERS
     pause = Backoff()
     while not request.Test():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if warns and waited > warn_after:
+            warns = False
+            _warn(comm, waited, timeout)
+        if waited > timeout:
             raise PeerTimeout(
                 f"first use of a communicator of {comm.size} ranks: not all of them came within {timeout:g} s. "
                 "Every rank of the communicator has to make this call.",
                 ranks=(),
             )
         pause()
+
+
+def _warn(comm: MPI.Intracomm, waited: float, timeout: float) -> None:
+    """Who is missing cannot be asked: as yet there is no place for our messages. So whoever is here says so."""
+    others = f"ranks below {_MOST_WARNERS}" if comm.size > _MOST_WARNERS else "ranks"
+    log.warning(
+        "spardl: rank %d of %d on host %s has waited for %.3g s for the others to use this communicator, and fails at "
+        "%g s; %s that do not say so are missing.",
+        *(comm.rank, comm.size, socket.gethostname(), waited, timeout, others),
+    )

@@ -34,3 +34,10 @@ def test_a_rank_that_comes_late_is_named_and_all_goes_on():
     output = run(3, "stalled.py", "late", 1)
     assert f"rank 1 on host {socket.gethostname()} is missing" in output
     assert re.search(r"SparseAllreduce.reduce, call 4, went on after [\d.]+ s", output)
+
+
+def test_the_first_use_of_a_communicator_tells_who_is_there(monkeypatch):
+    monkeypatch.setenv("SPARDL_STALL_WARNING", "1.5")
+    output = run(3, "stalled.py", "first", 1)
+    said = re.findall(r"rank (\d) of 3 on host (\S+) has waited for [\d.]+ s for the others", output)
+    assert sorted(said) == [(rank, socket.gethostname()) for rank in ("0", "2")], output

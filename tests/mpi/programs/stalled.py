@@ -24,6 +24,9 @@ handler = logging.StreamHandler()
 handler.setFormatter(Stamp())
 logging.getLogger("spardl.stall").addHandler(handler)
 
+if mode == "first" and world.rank == victim:
+    time.sleep(1.5 * WARN_AFTER)
+began = time.monotonic()
 allreduce = spardl.SparseAllreduce(world, N, k=100, timeout=TIMEOUT, warn_after=WARN_AFTER)
 for step in range(3):
     allreduce.reduce(gradient(world.rank, step, N))
