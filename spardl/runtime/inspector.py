@@ -53,8 +53,8 @@ class Lookout:
             self.reports = {sender: told for sender, told in self.reports.items() if told[1].call > call}
 
     def heard(self, call: int, peer: int) -> dict[int, Heard]:
-        """Of ``peer``, and of those that have sent something in this call."""
-        latest = [source for source, last in enumerate(self._calls) if last == call][-_MOST_HEARD:]
+        """Of ``peer``, and of those that have sent something in this call or the one before."""
+        latest = [source for source, last in enumerate(self._calls) if last >= call - 1][-_MOST_HEARD:]
         wanted = {*latest, peer} if peer >= 0 else latest
         return {
             source: Heard(self._calls[source], self._rounds[source], self._steps[source])
@@ -108,7 +108,7 @@ class Inspector:
         """A rank asks that has not had an answer just now."""
         answered = self._told_at + self._moment
         reports = self._channel.lookout.reports.values()
-        return any(told.asks and told.call == self._call and came > answered for came, told in reports)
+        return any(told.asks and came > answered for came, told in reports)
 
     def _speak(self, now: float) -> None:
         assert self._told is not None
@@ -116,10 +116,10 @@ class Inspector:
         waits, silent = {group.me: self._told}, {}
         waited = self._told.seconds + now - self._told_at
         for sender, (came, report) in self._channel.lookout.reports.items():
-            if report.call == self._call and came >= now - 3 * self._moment:
+            if came >= now - 3 * self._moment:
                 waits[sender] = report
                 waited = max(waited, report.seconds + now - came)
-            elif report.call == self._call:
+            else:
                 silent[sender] = Silence(report, now - came)
         if group.me != min(waits):
             return
@@ -129,7 +129,7 @@ class Inspector:
             return  # another collective in flight waits for the same ranks, and has said so
         named[missing] = now
         self._spoke = True
-        log.warning("%s", describe(self._name, waited, self._timeout, group.hosts, waits, silent))
+        log.warning("%s", describe(self._name, self._call, waited, self._timeout, group.hosts, waits, silent))
 
 
 def answering_time(warn_after: float) -> float:

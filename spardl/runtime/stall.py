@@ -44,6 +44,10 @@ class Report:
     def whom(self) -> str:
         return name_peer(self.peer)
 
+    @property
+    def where(self) -> str:
+        return f"{self.step} of call {self.call}"
+
 
 class Silence(NamedTuple):
     """A report that was not renewed when its sender was asked to."""
@@ -68,6 +72,7 @@ def find_missing(ranks: int, waits: Mapping[int, Report]) -> dict[int, list[int]
 
 def describe(
     name: str,
+    call: int,
     waited: float,
     timeout: float,
     hosts: Sequence[str],
@@ -77,15 +82,14 @@ def describe(
     """A few lines for people: who is missing, in which round, what was last heard of it, and where it runs.
 
     ``hosts`` has one for every rank, empty where it is not known; ``waits`` has the reports that are up to date, at
-    least one; ``silent`` those that are not.
+    least one; ``silent`` those that are not. Some ranks may be a call ahead of others.
     """
     missing = find_missing(len(hosts), waits)
-    call = next(iter(waits.values())).call
     lines = [f"spardl: {name}, call {call}, has waited for {waited:.3g} s; it fails at {timeout:g} s."]
     for rank, waiting in list(missing.items())[:_MOST_LISTED]:
         where = f" on host {hosts[rank]}" if hosts[rank] else ""
-        steps = _listed(f"rank {other} in {waits[other].step}" for other in waiting)
-        lines.append(f"  rank {rank}{where} is missing: awaited by {steps}; {_last_sign(rank, call, waits, silent)}")
+        steps = _listed(f"rank {other} in {waits[other].where}" for other in waiting)
+        lines.append(f"  rank {rank}{where} is missing: awaited by {steps}; {_last_sign(rank, waits, silent)}")
     if len(missing) > _MOST_LISTED:
         unsaid = list(missing)[_MOST_LISTED:]
         lines.append(f"  … and {len(unsaid)} more are missing: ranks {_listed(map(str, unsaid))}")
@@ -93,8 +97,8 @@ def describe(
         lines.append("  no rank is missing, they wait for each other: does every rank make the same calls?")
     if behind := [rank for rank in waits if not missing or waits[rank].peer not in (ALL, *missing)]:
         reports = ((rank, waits[rank]) for rank in sorted(behind))
-        told = _listed(f"rank {rank} for {report.whom} in {report.step}" for rank, report in reports)
-        lines.append(f"  waiting {'behind them' if missing else 'in a circle'}: {told}")
+        told = _listed(f"rank {rank} for {report.whom} in {report.where}" for rank, report in reports)
+        lines.append(f"  waiting {'behind' if missing else 'in a circle'}: {told}")
     return "\n".join(lines)
 
 
@@ -109,18 +113,18 @@ def timed_out(name: str, timeout: float, missing: Sequence[int], waits: Mapping[
     return f"{name}: {who} did not answer within {timeout:g} s ({waiting}). Is every rank making this call?"
 
 
-def _last_sign(rank: int, call: int, waits: Mapping[int, Report], silent: Mapping[int, Silence]) -> str:
+def _last_sign(rank: int, waits: Mapping[int, Report], silent: Mapping[int, Silence]) -> str:
     """Its own last report, or else the last message that any waiting rank has had of it."""
     if rank in silent:
         report, seconds = silent[rank]
-        return f"{seconds:.3g} s ago it waited for {report.whom} in {report.step}, and has not answered since"
+        return f"{seconds:.3g} s ago it waited for {report.whom} in {report.where}, and has not answered since"
     heard = {listener: report.heard[rank] for listener, report in waits.items() if rank in report.heard}
     if not heard:
         return "nothing has come from it yet"
     listener = max(heard, key=lambda other: heard[other])
     last = heard[listener]
-    when = "of this call" if last.call == call else f"of call {last.call}"
-    return f"its last message was for {last.step or f'round {last.round - 1}'} {when}, to rank {listener}"
+    step = last.step or f"round {last.round - 1}"
+    return f"its last message was for {step} of call {last.call}, to rank {listener}"
 
 
 def _listed(items: Iterable[str]) -> str:

@@ -18,8 +18,8 @@ def test_a_stopped_rank_is_named_and_then_ends_the_job(victim, speaker):
     first = job.stdout.index(f"[printed by rank {speaker} after ")
     warning = job.stdout[:first]
     assert f"rank {victim} on host {socket.gethostname()} is missing: awaited by rank" in warning, job.stdout
-    assert "in Spar-Reduce-Scatter round 1" in warning
-    assert "its last message was for Spar-Reduce-Scatter round 0 of this call, to rank" in warning
+    assert "in Spar-Reduce-Scatter round 1 of call 4" in warning
+    assert "its last message was for Spar-Reduce-Scatter round 0 of call 4, to rank" in warning
     assert warning.count("is missing") == 1
     # Every rank waits from 0.2 s on at the latest; nobody else prints, and all but the stopped one end at the deadline.
     printed = re.findall(r"printed by rank (\d) after ([\d.]+) s", job.stdout)

@@ -15,7 +15,7 @@ CALL, WARN_AFTER, TICK = 5, 2.0, 0.02  # seconds
 class World:
     """Ranks that wait; whoever is ``stopped`` neither looks nor answers."""
 
-    def __init__(self, waits, ranks, monkeypatch):
+    def __init__(self, waits, ranks, monkeypatch, ahead=()):
         self.now = 100.0
         monkeypatch.setattr(inspector, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.lookouts = [Lookout(ranks) for _ in range(ranks)]
@@ -31,7 +31,7 @@ class World:
             channel = SimpleNamespace(
                 group=group, lookout=self.lookouts[rank], tell_wait=lambda told, me=rank: self.deliver(me, told)
             )
-            self.inspectors[rank] = Inspector(channel, CALL, f"reduce seen by {rank}", WARN_AFTER, 30)
+            self.inspectors[rank] = Inspector(channel, CALL + (rank in ahead), f"reduce seen by {rank}", WARN_AFTER, 30)
 
     def deliver(self, sender, report):
         for rank, lookout in enumerate(self.lookouts):
@@ -70,7 +70,7 @@ def test_rank_0_speaks_once_per_period_and_names_the_end_of_the_chain(monkeypatc
     (text,) = warnings.messages
     assert text.startswith("spardl: reduce seen by 0, call 5, has waited for 2.0")
     assert "rank 3 on host n3 is missing: awaited by rank 1 in round of 1" in text
-    assert "rank 0 for rank 1 in round of 0, rank 2 for rank 0 in round of 2" in text
+    assert "rank 0 for rank 1 in round of 0 of call 5, rank 2 for rank 0 in round of 2 of call 5" in text
     world.run(3 * WARN_AFTER)
     assert len(warnings.messages) == 4
 
@@ -105,6 +105,20 @@ def test_who_has_reported_and_moves_on_says_so(monkeypatch, warnings):
     assert "rank 2 on host" not in warnings.messages[1]
 
 
+def test_ranks_that_are_a_call_ahead_wait_for_the_same_one(monkeypatch, warnings):
+    """They got all they needed of the call before; whom they wait for now is not there yet, but not to blame."""
+    world = World({0: 2, 1: 0, 3: 2}, 4, monkeypatch, ahead={1, 3})
+    world.run(WARN_AFTER + 0.1)
+    (text,) = warnings.messages
+    assert "seen by 0, call 5," in text
+    assert (
+        "rank 2 on host n2 is missing: awaited by rank 0 in round of 0 of call 5, rank 3 in round of 3 of call 6"
+        in text
+    )
+    assert "waiting behind: rank 1 for rank 0 in round of 1 of call 6" in text
+    assert text.count("is missing") == 1
+
+
 def test_who_stops_after_reporting_is_missing_in_the_next_warning(monkeypatch, warnings):
     world = World({0: 1, 1: 2, 2: 3}, 4, monkeypatch)
     world.run(WARN_AFTER + 0.1)
@@ -112,7 +126,7 @@ def test_who_stops_after_reporting_is_missing_in_the_next_warning(monkeypatch, w
     world.run(WARN_AFTER)
     assert "rank 3 on host n3 is missing" in warnings.messages[0]
     assert "rank 1 on host n1 is missing: awaited by rank 0" in warnings.messages[1]
-    assert "s ago it waited for rank 2 in round of 1, and has not answered since" in warnings.messages[1]
+    assert "s ago it waited for rank 2 in round of 1 of call 5, and has not answered since" in warnings.messages[1]
 
 
 def test_who_ends_the_call_withdraws_its_report(monkeypatch, warnings):
@@ -136,12 +150,13 @@ def test_collectives_in_flight_that_wait_for_the_same_rank_say_so_once(monkeypat
     assert len(warnings.messages) == 1
 
 
-def test_what_was_heard_is_of_this_call_and_of_the_awaited_rank():
+def test_what_was_heard_is_of_late_and_of_the_awaited_rank():
     lookout = Lookout(40)
-    lookout.note(3, 4, 1, "old")
+    lookout.note(3, 3, 1, "old")
+    lookout.note(5, 4, 1, "before")
     lookout.note(7, 5, 2, "new")
-    assert lookout.heard(5, 3) == {3: (4, 1, "old"), 7: (5, 2, "new")}
-    assert lookout.heard(5, 9) == {7: (5, 2, "new")}
+    assert lookout.heard(5, 3) == {3: (3, 1, "old"), 5: (4, 1, "before"), 7: (5, 2, "new")}
+    assert lookout.heard(5, 9) == {5: (4, 1, "before"), 7: (5, 2, "new")}
     for source in range(40):
         lookout.note(source, 6, 1, "all of them")
     assert len(lookout.heard(6, 0)) == 17
