@@ -169,6 +169,16 @@ def test_memory_and_file_are_bounded(tmp_path, monkeypatch, caplog):
     assert "rank 0's timeline is full: its first 500 events" in caplog.text
 
 
+def test_of_two_events_at_the_same_time_the_outer_one_comes_first(tmp_path):
+    each = Recorder(str(tmp_path / "trace.json"), 0, 1, "here")
+    began, ended = each.now(), each.now()
+    for name in ("innermost", "inner", "outer"):  # in the order in which they end
+        each.add(0, name, "x", began, ended)
+    each.close()
+    events, _, _ = load(tmp_path / "trace.json")
+    assert [event["name"] for event in events[0, 0]] == ["outer", "inner", "innermost"]
+
+
 def test_clocks_that_differ_are_put_right(tmp_path):
     path = tmp_path / "trace.json"
     opened = recorders(path, 2)
