@@ -55,9 +55,9 @@ def run_job(ranks, command, limit=LIMIT):
     return subprocess.CompletedProcess(command, job.returncode, output)
 
 
-def run(ranks, program, *arguments):
-    """Launches and expects success on every rank; a failed assertion on one ends the job at once."""
-    done = launch(ranks, program, *arguments, python_flags=("-m", "mpi4py"))
+def run(ranks, program, *arguments, parts=1, limit=LIMIT):
+    """Launches and expects success on every rank, ``parts`` times; a failed assertion on one ends the job at once."""
+    done = launch(ranks, program, *arguments, limit=limit, python_flags=("-m", "mpi4py"))
     assert done.returncode == 0, done.stdout[-8000:]
-    assert done.stdout.count("rank done") == ranks, done.stdout[-8000:]
+    assert done.stdout.count("rank done") == parts * ranks, done.stdout[-8000:]
     return done.stdout
