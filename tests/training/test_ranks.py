@@ -10,8 +10,8 @@ pytestmark = pytest.mark.launches
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-# optimizers: the same weights on all ranks after every step. law: of conservation. faults: reach every rank. rna: whoever
-# is ready takes part. groups: the same in groups.
+# optimizers: the same weights on all ranks after every step. law: of conservation. faults: they reach every rank.
+# rna: whoever is ready takes part. groups: the same in groups.
 @pytest.mark.parametrize(
     ("ranks", "programs"),
     [
