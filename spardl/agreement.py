@@ -47,6 +47,16 @@ def gather_json(group: Group, mine: Any, timeout: float, name: str) -> list[Any]
     return Task(shared_channel(group), _gather_json(group, mine), timeout, name).wait()
 
 
+def raise_together(group: Group, problem: Exception | None, timeout: float, call: str) -> None:
+    """Raises this rank's ``problem``, or an error that quotes another rank's; returns if no rank has one."""
+    told = gather_json(group, None if problem is None else str(problem), timeout, call)
+    if problem is not None:
+        raise problem
+    for rank, text in enumerate(told):
+        if text is not None:
+            raise RuntimeError(f"{call} failed on rank {rank}: {text}")
+
+
 def _gather_json(group: Group, mine: Any) -> Collective[list[Any]]:
     text = np.frombuffer(json.dumps(mine).encode(), np.uint8)
     frames = yield from bruck(range(group.size), group.me, text)

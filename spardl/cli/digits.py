@@ -1,13 +1,12 @@
 """A training job that needs no download: scikit-learn's handwritten digits and a small network."""
 
 import hashlib
-import math
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
+import click
 import numpy as np
 import torch
 from mpi4py import MPI
@@ -15,28 +14,11 @@ from torch import nn
 
 import spardl.torch as spt
 from spardl.agreement import gather_json
+from spardl.cli.checkpoint import Checkpoint
+from spardl.cli.course import Course, Job, Spent, Sync
 from spardl.runtime.group import resolve
 from spardl.runtime.mpi import default_timeout
 from spardl.sync.box import Metrics
-from spardl.sync.delays import parse_delay
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is the same for every way of synchronising that is compared."""
-
-    epochs: int
-    batch: int  # over all ranks
-    lr: float
-    seed: int
-    delay: str = "none"  # stragglers on purpose, see spardl.sync.delays
-    seconds: float | None = None  # instead of epochs: each rank then does as much as it can
-
-
-class Epoch(NamedTuple):
-    iterations: int
-    seconds: float  # since training began
-    loss: float  # mean, of this rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +33,7 @@ class Outcome:
     dense_bytes: int
     density: float
     same_bits: bool
+    weights: str  # a digest of the bits
     iterations_per_second: float  # of a rank, the mean over ranks
     contributors: float  # per round, on average
     dropped: int  # gradients that were too old, of all ranks
@@ -79,90 +62,57 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
-Sync: TypeAlias = spt.SparDL | spt.Dense | spt.RNA
+class Stopped(Exception):
+    """A signal came, and the training was saved before its end."""
 
 
-def run(comm: MPI.Intracomm, sync: Sync, job: Job, progress: Callable[[int, float], Any]) -> Outcome:
-    """Trains and evaluates. ``progress`` is told of every epoch, with its mean loss on this rank."""
-    inputs, targets, test_inputs, test_targets = load_digits()
-    torch.manual_seed(job.seed)
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=job.lr, momentum=0.9, weight_decay=1e-4)
-    handle: spt.Handle | spt.RnaHandle = spt.distribute(optimizer, model, sync=sync, comm=comm)
-    comm.Barrier()
-    started = time.perf_counter()
-    epochs = list(_train(comm, model, optimizer, inputs, targets, job, progress))
-    handle.remove()
-    seconds = time.perf_counter() - started
-    with torch.no_grad():
-        accuracy = float((model(test_inputs).argmax(1) == test_targets).float().mean())
-    return _sum_up(comm, model, handle, epochs, seconds, accuracy)
-
-
-def _train(
+def run(
     comm: MPI.Intracomm,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    inputs: torch.Tensor,
-    targets: torch.Tensor,
+    sync: Sync,
     job: Job,
     progress: Callable[[int, float], Any],
-) -> Iterator[Epoch]:
-    """Epoch after epoch, until there were enough or the time is over."""
-    started = time.perf_counter()
-    delay = parse_delay(job.delay, job.seed)
-    steps = len(inputs) // job.batch
-    iteration = 0
-
-    def done() -> float:
-        """From 0 to 1."""
-        if job.seconds is not None:
-            return min(1.0, (time.perf_counter() - started) / job.seconds)
-        return iteration / (steps * job.epochs)
-
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: (1 + math.cos(math.pi * done())) / 2)
-    criterion = nn.CrossEntropyLoss()
-    shuffle = torch.Generator().manual_seed(job.seed)
-    number = 0
-    while done() < 1:
-        number += 1
-        order = torch.randperm(len(inputs), generator=shuffle)  # the same on all ranks; each takes its part
-        losses: list[float] = []
-        while len(losses) < steps and done() < 1:
-            began = time.perf_counter()
-            batch = order[len(losses) * job.batch : (len(losses) + 1) * job.batch]
-            mine = batch[comm.rank :: comm.size]
-            optimizer.zero_grad()
-            loss = criterion(model(inputs[mine]), targets[mine])
-            loss.backward()
-            time.sleep(delay.seconds(comm.rank, comm.size, iteration, time.perf_counter() - began))
-            optimizer.step()
-            iteration += 1
-            scheduler.step()
-            losses.append(loss.item())
-        mean = float(np.mean(losses))
-        progress(number, mean)
-        yield Epoch(len(losses), time.perf_counter() - started, mean)
-
-
-def _sum_up(
-    comm: MPI.Intracomm,
-    model: nn.Module,
-    handle: spt.Handle | spt.RnaHandle,
-    epochs: list[Epoch],
-    seconds: float,
-    accuracy: float,
+    checkpoint: Checkpoint | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
+    """Trains and evaluates. ``progress`` is told of every epoch, with its mean loss on this rank.
+
+    With a ``checkpoint`` it goes on from there, and saves after every epoch and when it stops before the end.
+    """
+    inputs, targets, test_inputs, test_targets = load_digits()
+    torch.manual_seed(job.seed)
+    course = Course(comm, network(), sync, job, inputs, targets)
+    if checkpoint is not None and checkpoint.load_into(course) and comm.rank == 0:
+        click.echo(f"goes on after step {course.iteration}, {course.done:.0%} of the training", err=True)
+
+    def after_epoch() -> None:
+        progress(len(course.epochs), course.epochs[-1].loss)
+        if checkpoint is not None:
+            checkpoint.save(course)
+
+    comm.Barrier()
+    finished = course.go(after_epoch, should_stop)
+    if checkpoint is not None and not finished:
+        checkpoint.save(course)
+    course.handle.remove()
+    if not finished:
+        raise Stopped(f"stopped after step {course.iteration}, {course.done:.0%} of the training")
+    spent = course.spent
+    with torch.no_grad():
+        accuracy = float((course.model(test_inputs).argmax(1) == test_targets).float().mean())
+    return _sum_up(comm, course, spent, accuracy)
+
+
+def _sum_up(comm: MPI.Intracomm, course: Course, spent: Spent, accuracy: float) -> Outcome:
     """What all ranks have to say, in one."""
-    stats = handle.stats
+    handle, epochs = course.handle, course.epochs
     metrics = handle.metrics if isinstance(handle, spt.RnaHandle) else Metrics()
-    weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
-    mine = {
+    weights = torch.cat([p.detach().reshape(-1) for p in course.model.parameters()]).numpy()
+    mine: dict[str, Any] = {
         "loss": epochs[-1].loss,
-        "seconds": seconds,
+        "seconds": spent.seconds,
         "iterations": sum(epoch.iterations for epoch in epochs),
-        "bytes": stats.bytes_sent,
-        "waited": stats.wait_seconds,
+        "bytes": spent.bytes_sent,
+        "waited": spent.waited,
         "dropped": metrics.dropped,
         "staleness": list(metrics.staleness.items()),
         "weights": hashlib.blake2b(weights.tobytes()).hexdigest(),
@@ -174,11 +124,12 @@ def _sum_up(
         accuracy=accuracy,
         loss=float(np.mean([told["loss"] for told in everyone])),
         seconds=longest,
-        steps=stats.steps,
+        steps=spent.steps,
         bytes_sent=max(told["bytes"] for told in everyone),
-        dense_bytes=stats.dense_bytes,
-        density=stats.density,
+        dense_bytes=spent.dense_bytes,
+        density=spent.density,
         same_bits=len({told["weights"] for told in everyone}) == 1,
+        weights=mine["weights"],
         iterations_per_second=sum(told["iterations"] for told in everyone) / comm.size / longest,
         contributors=float(np.mean(metrics.contributors)) if metrics.contributors else float(comm.size),
         dropped=sum(told["dropped"] for told in everyone),

@@ -2,6 +2,10 @@
 
 import json
 import os
+import re
+import signal
+import sys
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,7 +16,13 @@ import click
 from spardl import environment
 
 if TYPE_CHECKING:
-    from spardl.cli.digits import Job, Outcome, Sync
+    from mpi4py import MPI
+
+    from spardl.cli.course import Job, Sync
+    from spardl.cli.digits import Outcome
+
+
+_STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 
 
 SYNCS = ("spardl", "dense", "rna", "rna-sparse", "rna-groups", "rna-sparse-groups", "majority", "solo", "bsp")
@@ -60,6 +70,13 @@ class Teams(click.ParamType[int | str]):
 @click.option(
     "--delay", default="none", show_default=True, help="Stragglers: uniform:0:50ms, slow-half:50:100ms, random6x."
 )
+@click.option(
+    "--checkpoint",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Save here after every epoch, and go on from what is there. On SIGUSR1 or SIGTERM, to any rank: finish the "
+    f"step, save, and exit with {os.EX_TEMPFAIL}. For spardl and dense.",
+)
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Also write the table here.")
 @click.option(
     "--plot", "plot_path", type=click.Path(dir_okay=False, path_type=Path), help="Draw loss against time to this file."
@@ -82,6 +99,7 @@ def train(
     lr: float,
     seed: int,
     delay: str,
+    folder: Path | None,
     json_path: Path | None,
     plot_path: Path | None,
     timeline_path: Path | None,
@@ -91,12 +109,16 @@ def train(
     \b
     mpirun -n 4 spardl train --density 0.01
     mpirun -n 6 spardl train --sync dense --sync spardl --teams 2
+    mpirun -n 4 spardl train --checkpoint saved
     mpirun -n 6 spardl train --sync bsp --sync rna --sync rna-sparse --delay uniform:0:50ms
     """
     if timeline_path is not None:
         os.environ[environment.TIMELINE.name] = str(timeline_path)
+    if folder is not None:
+        # Importing torch takes long, and a signal that came meanwhile would end the process. So it waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     import spardl.torch as spt  # not above: `spardl --help` need not wait for torch
-    from spardl.cli.digits import Job, Sync
+    from spardl.cli.course import Job, Sync
     from spardl.sync.delays import parse_delay
 
     try:
@@ -105,6 +127,10 @@ def train(
         raise click.BadParameter(str(error), param_hint="--delay") from error
     if seconds is not None and {"spardl", "dense"} & set(syncs):
         raise click.UsageError("--seconds: spardl and dense keep all ranks in step; compare with bsp, or give --epochs")
+    if folder is not None and (unfit := [name for name in syncs if name not in ("spardl", "dense")]):
+        raise click.UsageError(
+            f"--checkpoint: the ranks of --sync {unfit[0]} are not at the same step at any time; take spardl or dense"
+        )
     others: dict[str, Sync] = {
         "dense": spt.Dense(),
         "rna": spt.RNA(),
@@ -124,38 +150,62 @@ def train(
             schedule = spt.Warmup(density, warmup) if warmup else density
             label = f"{name}, {number} teams" if number != 1 else name
             runs[label] = spt.SparDL(density=schedule, teams=number, residual=residual)
-    _compare(runs, Job(epochs, batch, lr, seed, delay, seconds), json_path, plot_path)
+    _compare(runs, Job(epochs, batch, lr, seed, delay, seconds), folder, json_path, plot_path)
 
 
-def _compare(syncs: "dict[str, Sync]", job: "Job", json_path: Path | None, plot_path: Path | None) -> None:
+def _compare(
+    syncs: "dict[str, Sync]", job: "Job", folder: Path | None, json_path: Path | None, plot_path: Path | None
+) -> None:
     import torch
     from mpi4py import MPI
 
-    from spardl.bench.progress import shown
-    from spardl.cli import digits
+    from spardl.cli.digits import Stopped
 
     comm = MPI.COMM_WORLD
     if job.batch < comm.size:
         raise click.UsageError(f"--batch {job.batch} leaves some of the {comm.size} ranks without images")
     torch.set_num_threads(1)  # ranks share the cores
-    outcomes: dict[str, Outcome] = {}
-    total = None if job.seconds else job.epochs * len(syncs)
-    with shown(visible=comm.rank == 0) as tell:
-
-        def advance(name: str, before: int, epoch: int, loss: float) -> None:
-            tell(f"{name}: epoch {epoch}, loss {loss:.4f}", before + epoch, total)
-
-        for name, sync in syncs.items():
-            outcomes[name] = digits.run(comm, sync, job, partial(advance, name, job.epochs * len(outcomes)))
+    try:
+        outcomes = _run_all(comm, syncs, job, folder)
+    except Stopped as stopped:
+        if comm.rank == 0:
+            click.echo(f"{stopped}; the same command goes on from what is saved in {folder}", err=True)
+        sys.exit(os.EX_TEMPFAIL)
     if comm.rank == 0:
         _print_table(outcomes, comm.size)
         if json_path is not None:
-            rows = {name: asdict(outcome) for name, outcome in outcomes.items()}
+            rows = {name: asdict(outcome) | {"sync": asdict(syncs[name])} for name, outcome in outcomes.items()}
             json_path.write_text(json.dumps({"ranks": comm.size, "job": asdict(job), "runs": rows}, indent=2) + "\n")
         if plot_path is not None:
             _draw(outcomes, plot_path, f"digits, {comm.size} ranks, delay {job.delay}")
     if not all(outcome.same_bits for outcome in outcomes.values()):
         raise click.ClickException("the ranks ended with different weights")
+
+
+def _run_all(comm: "MPI.Intracomm", syncs: "dict[str, Sync]", job: "Job", folder: Path | None) -> "dict[str, Outcome]":
+    import spardl.torch as spt
+    from spardl.bench.progress import shown
+    from spardl.cli.checkpoint import Checkpoint
+    from spardl.cli.digits import run
+
+    outcomes: dict[str, Outcome] = {}
+    total = None if job.seconds else job.epochs * len(syncs)
+
+    def advance(name: str, before: int, epoch: int, loss: float) -> None:
+        tell(f"{name}: epoch {epoch}, loss {loss:.4f}", before + epoch, total)
+
+    with shown(visible=comm.rank == 0) as tell, ExitStack() as stack:
+        stop = stack.enter_context(spt.StopSignals(comm, _STOP_SIGNALS)) if folder is not None else None
+        for name, sync in syncs.items():
+            told = partial(advance, name, job.epochs * len(outcomes))
+            if folder is None or stop is None:
+                outcomes[name] = run(comm, sync, job, told)
+            else:
+                path = folder / (re.sub(r"\W+", "-", name) + ".pt")
+                numbers = {"epochs": job.epochs, "batch": job.batch, "lr": job.lr, "seed": job.seed}
+                checkpoint = Checkpoint(comm, path, {"sync": str(sync)} | numbers)
+                outcomes[name] = run(comm, sync, job, told, checkpoint, stop.asked)
+    return outcomes
 
 
 def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:

@@ -9,6 +9,7 @@ from spardl.torch.checkpoint import join_states
 from spardl.torch.ddp import ddp_hook
 from spardl.torch.distribute import distribute
 from spardl.torch.handle import Handle
+from spardl.torch.preemption import StopSignals
 from spardl.torch.rna import RnaHandle
 from spardl.torch.stats import Stats
 from spardl.torch.sync import RNA, Dense, SparDL, Warmup
@@ -24,6 +25,7 @@ __all__ = [
     "Solo",
     "SparDL",
     "Stats",
+    "StopSignals",
     "Warmup",
     "ddp_hook",
     "distribute",

@@ -17,7 +17,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from spardl import timeline
-from spardl.agreement import gather_json
+from spardl.agreement import gather_json, raise_together
 from spardl.errors import NonFiniteGradient
 from spardl.runtime.group import CommLike, Group
 from spardl.runtime.mpi import Task, advance_all, wait_all
@@ -193,7 +193,7 @@ class Handle:
             checkpoint.require_fitting(mine, self._parameters)
         except (ValueError, TypeError) as error:
             problem = error
-        self._raise_together(problem, "load_state_dict")
+        raise_together(self._group, problem, self._timeout, "load_state_dict")
         self._step = mine["steps"]
         self._load_buckets(mine["buckets"], same_ranks=mine["ranks"] == self._group.size)
         self._watch.forget_written()
@@ -375,7 +375,7 @@ class Handle:
     def _lay_out(self, problem: Exception | None) -> None:
         """Decides on buckets, once, in the order in which rank 0's gradients came."""
         rows = [n for n, p in self._parameters.items() if p.grad is not None and p.grad.layout == torch.sparse_coo]
-        self._raise_together(problem, "synchronize")
+        raise_together(self._group, problem, self._timeout, "synchronize")
         told = gather_json(self._group, {"order": list(self._seen), "rows": rows}, self._timeout, "laying out buckets")
         order = [*told[0]["order"], *(n for n in reversed(self._parameters) if n not in set(told[0]["order"]))]
         with_rows = {name for other in told for name in other["rows"]}
@@ -418,14 +418,6 @@ class Handle:
                         "when distribute() was called; after such a change call handle.remove() and distribute() again"
                     )
         return None
-
-    def _raise_together(self, problem: Exception | None, call: str) -> None:
-        told = gather_json(self._group, None if problem is None else str(problem), self._timeout, call)
-        if problem is not None:
-            raise problem
-        for rank, text in enumerate(told):
-            if text is not None:
-                raise RuntimeError(f"{call} failed on rank {rank}: {text}")
 
     def _require_between_steps(self, call: str) -> None:
         if any(bucket.task is not None for bucket in self._buckets):

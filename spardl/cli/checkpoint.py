@@ -1,0 +1,84 @@
+"""A training's state on all ranks in one file, for a command that is stopped and started again."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+import spardl.torch as spt
+from spardl.agreement import gather_json, raise_together
+from spardl.cli.course import Course
+from spardl.runtime.group import resolve
+from spardl.runtime.mpi import default_timeout
+
+
+class Checkpoint:
+    """Where one training is kept. All ranks call its methods together; the file has to be one that all of them see.
+
+    ``settings`` is what a training that goes on from here must have in common with the one that was saved. The number
+    of ranks may differ: then what the ranks still owe is dealt out anew.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, path: Path, settings: dict[str, Any]) -> None:
+        self._timeout = default_timeout()
+        self._group = resolve(comm, self._timeout)
+        self._path, self._settings = path, settings
+
+    def load_into(self, course: Course) -> bool:
+        """Brings a fresh training to where the saved one was. False if none was saved."""
+        saved: dict[str, Any] | None = None
+        problem: Exception | None = None
+        try:
+            if self._path.exists():
+                saved = torch.load(self._path)
+                self._require_same(saved["settings"])
+        except Exception as error:
+            problem = error
+        raise_together(self._group, problem, self._timeout, "loading a checkpoint")
+        found = None if saved is None else saved["shared"]["iteration"]
+        everyone = gather_json(self._group, found, self._timeout, "loading a checkpoint")
+        if any(other != everyone[0] for other in everyone):
+            steps = ", ".join("none" if step is None else f"one of step {step}" for step in everyone)
+            raise ValueError(
+                f"{self._path}: the ranks see different checkpoints ({steps}). Its folder must be on a file system "
+                "that all nodes share."
+            )
+        if saved is None:
+            return False
+        own = saved["own"]
+        course.load(saved["shared"], own[self._group.me % len(own)], saved["handle"])
+        return True
+
+    def save(self, course: Course) -> None:
+        """Replaces the file by one with the present state; whenever it is read, it is whole."""
+        assert isinstance(course.handle, spt.Handle)
+        own = gather_json(self._group, course.own_state(), self._timeout, "saving a checkpoint")
+        handle = course.handle.gathered_state_dict()
+        problem: Exception | None = None
+        if self._group.me == 0:
+            state = {"settings": self._settings, "shared": course.shared_state(), "own": own, "handle": handle}
+            try:
+                self._replace(state)
+            except OSError as error:
+                problem = error
+        raise_together(self._group, problem, self._timeout, "saving a checkpoint")
+
+    def _replace(self, state: dict[str, Any]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self._path.with_suffix(".new")
+        with unfinished.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(self._path)
+
+    def _require_same(self, saved: dict[str, Any]) -> None:
+        differing = [name for name, value in self._settings.items() if saved.get(name) != value]
+        if differing:
+            name = differing[0]
+            raise ValueError(
+                f"{self._path} is of a training with {name} {saved.get(name)}, not {self._settings[name]}: give the "
+                "same options to go on with it, or another folder to start a new one"
+            )
