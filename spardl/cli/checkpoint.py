@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 from mpi4py import MPI
 
@@ -31,17 +32,15 @@ class Checkpoint:
         saved: dict[str, Any] | None = None
         problem: Exception | None = None
         try:
-            if self._path.exists():
-                saved = torch.load(self._path)
-                self._require_same(saved["settings"])
-        except Exception as error:
+            saved = self._read() if self._path.exists() else None
+        except click.ClickException as error:
             problem = error
         raise_together(self._group, problem, self._timeout, "loading a checkpoint")
         found = None if saved is None else saved["shared"]["iteration"]
         everyone = gather_json(self._group, found, self._timeout, "loading a checkpoint")
         if any(other != everyone[0] for other in everyone):
             steps = ", ".join("none" if step is None else f"one of step {step}" for step in everyone)
-            raise ValueError(
+            raise click.ClickException(
                 f"{self._path}: the ranks see different checkpoints ({steps}). Its folder must be on a file system "
                 "that all nodes share."
             )
@@ -62,7 +61,7 @@ class Checkpoint:
             try:
                 self._replace(state)
             except OSError as error:
-                problem = error
+                problem = click.ClickException(f"{self._path} cannot be saved: {error}")
         raise_together(self._group, problem, self._timeout, "saving a checkpoint")
 
     def _replace(self, state: dict[str, Any]) -> None:
@@ -74,11 +73,18 @@ class Checkpoint:
             os.fsync(file.fileno())
         unfinished.replace(self._path)
 
-    def _require_same(self, saved: dict[str, Any]) -> None:
-        differing = [name for name, value in self._settings.items() if saved.get(name) != value]
-        if differing:
-            name = differing[0]
-            raise ValueError(
-                f"{self._path} is of a training with {name} {saved.get(name)}, not {self._settings[name]}: give the "
-                "same options to go on with it, or another folder to start a new one"
-            )
+    def _read(self) -> dict[str, Any]:
+        try:
+            saved: dict[str, Any] = torch.load(self._path)
+            settings = saved["settings"]
+        except Exception as error:  # torch and pickle raise many kinds
+            raise click.ClickException(
+                f"{self._path} cannot be read, take it away to start a new training: {error}"
+            ) from error
+        for name, value in self._settings.items():
+            if settings[name] != value:
+                raise click.ClickException(
+                    f"{self._path} is of a training with {name} {settings[name]}, not {value}: give the same options "
+                    "to go on with it, or another folder to start a new one"
+                )
+        return saved

@@ -114,6 +114,10 @@ def train(
     """
     if timeline_path is not None:
         os.environ[environment.TIMELINE.name] = str(timeline_path)
+    if folder is not None and (unfit := [name for name in syncs if name not in ("spardl", "dense")]):
+        raise click.UsageError(
+            f"--checkpoint: the ranks of --sync {unfit[0]} are not at the same step at any time; take spardl or dense"
+        )
     if folder is not None:
         # Importing torch takes long, and a signal that came meanwhile would end the process. So it waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
@@ -127,10 +131,6 @@ def train(
         raise click.BadParameter(str(error), param_hint="--delay") from error
     if seconds is not None and {"spardl", "dense"} & set(syncs):
         raise click.UsageError("--seconds: spardl and dense keep all ranks in step; compare with bsp, or give --epochs")
-    if folder is not None and (unfit := [name for name in syncs if name not in ("spardl", "dense")]):
-        raise click.UsageError(
-            f"--checkpoint: the ranks of --sync {unfit[0]} are not at the same step at any time; take spardl or dense"
-        )
     others: dict[str, Sync] = {
         "dense": spt.Dense(),
         "rna": spt.RNA(),
@@ -195,7 +195,10 @@ def _run_all(comm: "MPI.Intracomm", syncs: "dict[str, Sync]", job: "Job", folder
         tell(f"{name}: epoch {epoch}, loss {loss:.4f}", before + epoch, total)
 
     with shown(visible=comm.rank == 0) as tell, ExitStack() as stack:
-        stop = stack.enter_context(spt.StopSignals(comm, _STOP_SIGNALS)) if folder is not None else None
+        stop = None
+        if folder is not None:
+            stack.callback(_ignore_signals)
+            stop = stack.enter_context(spt.StopSignals(comm, _STOP_SIGNALS))
         for name, sync in syncs.items():
             told = partial(advance, name, job.epochs * len(outcomes))
             if folder is None or stop is None:
@@ -206,6 +209,12 @@ def _run_all(comm: "MPI.Intracomm", syncs: "dict[str, Sync]", job: "Job", folder
                 checkpoint = Checkpoint(comm, path, {"sync": str(sync)} | numbers)
                 outcomes[name] = run(comm, sync, job, told, checkpoint, stop.asked)
     return outcomes
+
+
+def _ignore_signals() -> None:
+    """Everything is saved: what remains is to say so, and an exit code that tells how it went."""
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:

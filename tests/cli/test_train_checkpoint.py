@@ -1,0 +1,121 @@
+"""``spardl train --checkpoint``: stopped by signals and started again, it ends with the bits of one that was not."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+from mpi.launcher import mpiexec, run_job
+
+from spardl.cli import main
+
+COMMAND = [sys.executable, "-m", "spardl", "train", "--epochs", "3", "--density", "0.02"]
+LIMIT = 120  # seconds
+# Every rank tells its process id in a file of its own, and becomes what follows.
+NOTE_ID = ["sh", "-c", 'echo > "$0/$$"; exec "$@"']
+
+
+def finish(ranks, folder, path):
+    done = run_job(ranks, [*COMMAND, "--checkpoint", str(folder), "--json", str(path)], LIMIT)
+    assert done.returncode == 0, done.stdout
+    return json.loads(path.read_text())["runs"]["spardl"], done.stdout
+
+
+def stop(folder, ids, number, after, *, everyone):
+    """Trains on three ranks until the checkpoint is newer than ``after``, and signals mpiexec or one rank."""
+    ids.mkdir()
+    slow = [*NOTE_ID, str(ids), *COMMAND, "--checkpoint", str(folder), "--delay", "uniform:60:70ms"]
+    environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    job = subprocess.Popen(
+        [*mpiexec(), "-n", "3", *slow],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment | {"OMP_NUM_THREADS": "1", "MPIEXEC_TIMEOUT": str(LIMIT)},
+        start_new_session=True,
+    )
+    with job:
+        try:
+            ends = time.monotonic() + LIMIT
+            while not (folder / "spardl.pt").exists() or (folder / "spardl.pt").stat().st_mtime <= after:
+                assert time.monotonic() < ends, "an epoch takes too long"
+                assert job.poll() is None, job.stdout.read()
+                time.sleep(0.05)
+            os.kill(job.pid if everyone else int(min(ids.iterdir()).name), number)
+            output, _ = job.communicate(timeout=LIMIT)
+        except BaseException:
+            os.killpg(job.pid, signal.SIGKILL)
+            raise
+    assert job.returncode == os.EX_TEMPFAIL, output
+    return int(re.search(r"stopped after step (\d+), ", output)[1])
+
+
+@pytest.mark.launches
+def test_stopped_twice_and_resumed_it_is_the_same_training(tmp_path):
+    straight, _ = finish(3, tmp_path / "straight", tmp_path / "straight.json")
+    folder = tmp_path / "saved"
+    first = stop(folder, tmp_path / "first", signal.SIGTERM, 0, everyone=False)  # one rank's signal is enough
+    saved = (folder / "spardl.pt").stat().st_mtime
+    second = stop(folder, tmp_path / "second", signal.SIGUSR1, saved, everyone=True)
+    assert 22 < first < second < 66
+    shutil.copytree(folder, tmp_path / "copy")
+    resumed, output = finish(3, folder, tmp_path / "resumed.json")
+    assert f"goes on after step {second}, " in output
+    for same in ("weights", "accuracy", "loss", "steps", "bytes_sent", "dense_bytes"):
+        assert resumed[same] == straight[same], same
+    assert [loss for _, loss in resumed["history"]] == [loss for _, loss in straight["history"]]
+    assert resumed["density"] == pytest.approx(straight["density"])
+
+    fewer, output = finish(2, tmp_path / "copy", tmp_path / "fewer.json")  # on another number of ranks
+    assert f"goes on after step {second}, " in output
+    assert fewer["same_bits"]
+    assert fewer["steps"] == 66
+
+
+@pytest.fixture(autouse=True)
+def _own_signals():
+    """The command leaves them ignored, which is for a process that ends."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def train(*arguments):
+    return CliRunner().invoke(main, ["train", "--epochs", "1", *map(str, arguments)])
+
+
+def test_a_finished_training_is_not_repeated(tmp_path):
+    path = tmp_path / "once.json"
+    assert train("--checkpoint", tmp_path, "--json", path).exit_code == 0
+    once = json.loads(path.read_text())
+    again = train("--checkpoint", tmp_path, "--json", path)
+    assert "goes on after step 22, 100% of the training" in again.output
+    assert json.loads(path.read_text())["runs"]["spardl"]["weights"] == once["runs"]["spardl"]["weights"]
+
+
+def test_what_does_not_fit(tmp_path):
+    assert train("--checkpoint", tmp_path).exit_code == 0
+    other = train("--checkpoint", tmp_path, "--lr", 0.2)
+    assert other.exit_code == 1
+    assert "spardl.pt is of a training with lr 0.1, not 0.2: give the same options" in other.output
+    (tmp_path / "spardl.pt").write_text("nonsense")
+    broken = train("--checkpoint", tmp_path)
+    assert broken.exit_code == 1
+    assert "spardl.pt cannot be read" in broken.output
+    (tmp_path / "file").touch()
+    no_folder = train("--checkpoint", tmp_path / "file" / "below")
+    assert no_folder.exit_code == 1
+    assert "cannot be saved" in no_folder.output
+
+
+def test_not_for_ranks_that_are_not_in_step(tmp_path):
+    refused = train("--checkpoint", tmp_path, "--sync", "rna")
+    assert refused.exit_code == 2
+    assert "the ranks of --sync rna are not at the same step at any time; take spardl or dense" in refused.output
