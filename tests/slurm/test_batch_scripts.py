@@ -19,8 +19,8 @@ def jobs(slurm):
     # 88 steps of 0.7 s. It is warned two minutes before the third is over, or up to a minute earlier, as SLURM has it:
     # so after training has begun and before it is done.
     slow = ("--delay", "uniform:700:710ms")
-    sweep = {"DENSITIES": "0.01 0.1", "TEAMS": "1 2", "RANKS": "1 2"}
-    failing = {"DENSITIES": "0.1", "TEAMS": "1", "RANKS": "1 3"}
+    sweep = {"DENSITIES": "0.01 0.1", "TEAMS": "1 2", "RANKS": "2"}
+    failing = {"DENSITIES": "0.1", "TEAMS": "1 2", "RANKS": "1 3"}  # two teams fit neither
     other = {"VIRTUAL_ENV": str(OPEN_MPI)}
     return SimpleNamespace(
         measure=slurm.submit("measure.sbatch", "--short"),  # first: it wants all nodes for itself
@@ -76,9 +76,9 @@ def test_sweep_gathers_one_table(slurm, jobs):
     results = slurm.folder / f"sweep-{jobs.sweep}"
     rows = json.loads((results / "table.json").read_text())
     settings = [(row["ranks"], row["teams"], row["density"]) for row in rows]
-    assert settings == [(1, 1, 0.01), (1, 1, 0.1), (2, 1, 0.01), (2, 1, 0.1), (2, 2, 0.01), (2, 2, 0.1)]
+    assert settings == [(2, 1, 0.01), (2, 1, 0.1), (2, 2, 0.01), (2, 2, 0.1)]
     assert all(row["same_bits"] and row["accuracy"] > 0.2 for row in rows)
-    assert len({row["bytes_sent"] for row in rows if row["ranks"] == 2}) == 4
+    assert len({row["bytes_sent"] for row in rows}) == 4
     table = (results / "table.txt").read_text()
     assert table.count("│") == 9 * len(rows)  # of eight columns
     assert table.strip() in log
@@ -86,7 +86,7 @@ def test_sweep_gathers_one_table(slurm, jobs):
         re.findall(r"density .*, . teams, . ranks", path.read_text())
         for path in slurm.folder.glob(f"sweep-{jobs.sweep}-*.log")
     ]
-    assert [len(of_one) for of_one in settings_of_task] == [3, 3]
+    assert [len(of_one) for of_one in settings_of_task] == [2, 2]
 
 
 def test_resumed_run_is_the_uninterrupted_one(slurm, jobs):
