@@ -35,6 +35,7 @@ class Outcome:
     same_bits: bool
     weights: str  # a digest of the bits
     iterations_per_second: float  # of a rank, the mean over ranks
+    rounds_per_second: float  # of rank 0's group, if there are several
     contributors: float  # per round, on average
     dropped: int  # gradients that were too old, of all ranks
     waited_seconds: float  # the mean over ranks of how long training waited for others
@@ -131,6 +132,7 @@ def _sum_up(comm: MPI.Intracomm, course: Course, spent: Spent, accuracy: float) 
         same_bits=len({told["weights"] for told in everyone}) == 1,
         weights=mine["weights"],
         iterations_per_second=sum(told["iterations"] for told in everyone) / comm.size / longest,
+        rounds_per_second=spent.steps / longest,
         contributors=float(np.mean(metrics.contributors)) if metrics.contributors else float(comm.size),
         dropped=sum(told["dropped"] for told in everyone),
         waited_seconds=float(np.mean([told["waited"] for told in everyone])),

@@ -230,6 +230,7 @@ def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
         Column("density", "density", ".2%"),
         Column("same bits", "same"),
         Column("iterations/s", "iterations_per_second", ".1f"),
+        Column("rounds/s", "rounds_per_second", ".1f"),
         Column("in a round", "contributors", ".2f"),
         Column("groups", "groups"),
         Column("dropped", "dropped", ",d"),
