@@ -55,6 +55,8 @@ setup(
     install_requires=["numpy>=1.26", "numba>=0.60", "mpi4py>=4.0", "click>=8.1", "rich>=13"],
     extras_require={
         "torch": ["torch>=2.6"],
+        "cuda12": ["cupy-cuda12x>=14", "numba-cuda[cu12]>=0.30"],  # gradients on GPUs; which one the driver decides
+        "cuda13": ["cupy-cuda13x>=14", "numba-cuda[cu13]>=0.30"],
         "train": ["torch>=2.6", "scikit-learn>=1.5"],  # spardl train
         "examples": ["torch>=2.6", "scikit-learn>=1.5", "matplotlib>=3.9", "pillow>=11"],  # examples/, benchmarks/
     },

@@ -14,6 +14,7 @@ from spardl.collectives.spardl import SparDL, choose_sag
 from spardl.cost.model import Prediction
 from spardl.cost.plan import AUTO, ProfileLike, Question, plan
 from spardl.effects import Collective
+from spardl.kernels import memory
 from spardl.kernels.api import Kernels
 from spardl.residual import POLICIES
 from spardl.runtime.group import CommLike, resolve
@@ -58,7 +59,8 @@ class SparseAllreduce:
     teams: number of teams (d); must divide the number of ranks. More teams: fewer rounds, more bytes. Or ``"auto"``.
     sag: how teams exchange: ``"r"`` (powers of two), ``"b"`` (any number), ``"auto"``.
     residual: ``"global"`` loses nothing; ``"partial"`` and ``"local"`` do, by design, for comparison.
-    backend: kernels: ``"native"``, ``"numba"``, ``"numpy"``, ``"auto"`` (or ``SPARDL_BACKEND``). Ranks may differ.
+    backend: kernels: ``"native"``, ``"numba"``, ``"numpy"``; ``"cuda"`` for gradients on a GPU, with SparDL alone;
+        ``"auto"`` (or ``SPARDL_BACKEND``) goes by where the first gradient is. Ranks may differ.
     wire: indices as ``"raw"`` or ``"packed"``, or what is smaller (``"auto"``).
     wire_dtype: values as they are (``"same"``), or ``"bf16"``/``"fp16"``; the rounding error stays in the residual.
     profile: what ``"auto"`` goes by, of rank 0: a profile or file of ``spardl cost measure``, or the file that
@@ -89,9 +91,15 @@ class SparseAllreduce:
         self._timeout = default_timeout() if timeout is None else float(timeout)
         self._group = resolve(comm, self._timeout)
         self._kernels: Kernels
+        self._follows_gradient = kernels.resolve(backend) in (AUTO, kernels.CUDA)  # until the first one is there
 
         def config() -> dict[str, Any]:
             self._kernels = traced_kernels(timeline.current(), kernels.load(backend))
+            if self._kernels.name == kernels.CUDA and algorithm != "spardl":
+                raise ValueError(
+                    f"SparseAllreduce: backend='cuda' knows algorithm='spardl' only, got {algorithm!r}; "
+                    "use backend='auto' and gradients on the host"
+                )
             if algorithm == "dense_mpi" and isinstance(comm, tuple):
                 raise ValueError(
                     "SparseAllreduce: algorithm='dense_mpi' needs a whole communicator, got a list of ranks"
@@ -118,30 +126,58 @@ class SparseAllreduce:
 
     # -- what it does --------------------------------------------------------------------------------------------------
 
-    def reduce(self, grad: npt.NDArray[Any]) -> SparseVector:
+    def reduce(self, grad: Any) -> SparseVector:
         """The sum over ranks, bit-identical on every rank: its k largest entries, roughly; the rest becomes residual.
 
-        ``grad`` is a contiguous 1-D float32 or float64 array of ``size`` elements; it is not modified. If this raises,
-        on whatever rank and for whatever reason, it raises on all, and nothing has changed.
+        ``grad`` is a contiguous 1-D float32 or float64 array of ``size`` elements; it is not modified. It may be on a
+        GPU (CuPy, or anything that speaks DLPack); the result's arrays are then CuPy's. If this raises, on whatever
+        rank and for whatever reason, it raises on all, and nothing has changed.
         """
         return self.start(grad).wait()
 
-    def start(self, grad: npt.NDArray[Any]) -> Task[SparseVector]:
-        """Begins a reduce; ``advance()`` the task between other work and ``wait()`` for its result."""
-        task = Task(self._channel, self._reduce(grad), self._timeout, "SparseAllreduce.reduce")
+    def start(self, grad: Any, *, stream: int | None = None) -> Task[SparseVector]:
+        """Begins a reduce; ``advance()`` the task between other work and ``wait()`` for its result.
+
+        On a GPU all happens on ``stream``, a pointer to the CUDA stream that the gradient is written on, by default the
+        one that is current for CuPy. The result is complete for work that is put on that stream.
+        """
+        task = Task(self._channel, self._reduce(grad, stream), self._timeout, "SparseAllreduce.reduce")
         self.traffic = task.traffic
         return task
 
-    def _reduce(self, grad: npt.NDArray[Any]) -> Collective[SparseVector]:
+    def _reduce(self, grad: Any, stream: int | None) -> Collective[SparseVector]:
+        if self._follows_gradient:
+            self._follow(grad)
+        grad = self._kernels.arrays.adopt(grad, "reduce", "grad", stream)
         _check_gradient(grad, self._config.size, None if self._reducer is None else self._reducer.dtype)
         reducer = self._reducer or self._build(grad.dtype)
         result = yield from reducer.reduce(grad)
         self._reducer = reducer
+        self._follows_gradient = False
         return result
+
+    def _follow(self, grad: Any) -> None:
+        """The first gradient decides which device is used, and with ``"auto"`` whether one is."""
+        device = kernels.cuda_device_of(grad)
+        if device is None or self._config.algorithm != "spardl":
+            return
+        self._kernels = traced_kernels(timeline.current(), kernels.open_cuda(device))
+        if self._reducer is not None:  # was given a residual or a checkpoint, and may be elsewhere
+            state, self._reducer = self._reducer.state_dict(), self._build(self._reducer.dtype)
+            self._reducer.load_state_dict(state)
+
+    def write_mean(self, result: SparseVector, out: Any, scale: float = 1.0, *, stream: int | None = None) -> None:
+        """Makes ``out``, a vector where the gradients are, the mean over ranks that ``result`` is the sum of.
+
+        Times ``scale``. With the same bits on CPUs and GPUs, whose libraries do not all divide alike.
+        """
+        arrays = self._kernels.arrays
+        dense = arrays.adopt(out, "write_mean", "out", stream)
+        arrays.write_mean(dense, result.indices, result.values, self._group.size, scale)
 
     def fail(self, error: Exception) -> None:
         """In place of a reduce: this rank cannot take part, so all ranks raise ``error``."""
-        Task(self._channel, self._reduce(np.empty(0)), self._timeout).abort(error)
+        Task(self._channel, self._reduce(np.empty(0), None), self._timeout).abort(error)
 
     def undo(self) -> None:
         """Takes the last reduce back: residual, thresholds and SAG state are what they were before it.
@@ -161,6 +197,7 @@ class SparseAllreduce:
 
     def start_from(self, residual: npt.NDArray[Any]) -> None:
         """Forgets everything and owes ``residual``: for results of another system, layout or number of ranks."""
+        memory.HOST.adopt(residual, "start_from", "residual", None)
         _check_gradient(residual, self._config.size, None, "start_from", "residual")
         self._reducer = self._build(residual.dtype)
         self._reducer.owe(residual)
@@ -300,15 +337,11 @@ def _expect_integer(name: str, value: Any) -> None:
 def _check_gradient(
     grad: Any, size: int, dtype: np.dtype[Any] | None, call: str = "reduce", name: str = "grad"
 ) -> None:
-    if not isinstance(grad, np.ndarray):
-        raise TypeError(f"{call}: expected {name} to be a numpy array, got {type(grad).__name__}")
     if grad.dtype not in VALUE_DTYPES:
         raise TypeError(f"{call}: expected {name} of dtype float32 or float64, got {grad.dtype}")
     if dtype is not None and grad.dtype != dtype:
         raise TypeError(f"{call}: expected {name} of dtype {dtype}, as in the first reduce, got {grad.dtype}")
     if grad.shape != (size,):
         raise ValueError(f"{call}: expected {name} of shape ({size},), got {grad.shape}")
-    if not grad.flags.c_contiguous:
-        raise ValueError(
-            f"{call}: expected a contiguous {name}, got strides {grad.strides}; pass np.ascontiguousarray({name})"
-        )
+    if size > 1 and grad.strides != (grad.itemsize,):
+        raise ValueError(f"{call}: expected a contiguous {name}, got strides {grad.strides}; make it contiguous first")

@@ -23,7 +23,9 @@ class Variable(NamedTuple):
 
 
 BACKEND = Variable(
-    "SPARDL_BACKEND", "auto", "kernels: native, numba or numpy; auto takes native, or numba where it was not compiled"
+    "SPARDL_BACKEND",
+    "auto",
+    "kernels: native, numba, numpy or cuda; auto takes native, or numba where it was not compiled, and cuda on a GPU",
 )
 PROFILE = Variable("SPARDL_PROFILE", "", 'a file of `spardl cost measure` for algorithm="auto" and teams="auto"')
 SIMD = Variable("SPARDL_SIMD", "auto", "portable switches AVX2 off")  # read in csrc/simd.cpp

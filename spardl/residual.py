@@ -5,7 +5,6 @@ is known, ``settle`` turns the accumulator into the new residual. The global pol
 outside the result a rank keeps its own accumulator, on it what it discarded.
 """
 
-from spardl.kernels import memory
 from spardl.kernels.api import Indices, Kernels, Pair, Values
 
 POLICIES = ("global", "partial", "local")
@@ -36,11 +35,11 @@ class Ledger:
             self._settle_global(acc, result, overlays)
         elif self._policy == "partial":
             for indices in result:
-                acc[indices] = 0
+                self._kernels.arrays.clear_at(acc, indices)
         else:
             for sent in self._sent:
                 if sent is not None:
-                    acc[sent[0]] = 0
+                    self._kernels.arrays.clear_at(acc, sent[0])
 
     def _settle_global(self, acc: Values, result: list[Indices], overlays: list[Pair]) -> None:
         for wanted, overlay, sent in zip(result, overlays, self._sent, strict=True):
@@ -49,7 +48,7 @@ class Ledger:
             if sent is not None:
                 indices, left_behind = sent
                 if left_behind is None:
-                    left_behind = memory.zeros(len(indices), acc.dtype)
+                    left_behind = self._kernels.arrays.zeros(len(indices), acc.dtype)
                 self._kernels.overwrite_where(acc, wanted, indices, left_behind)
         for share in self._shares:
             self._kernels.add_where(acc, result[self._own], *share)

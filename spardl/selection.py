@@ -10,12 +10,14 @@ the block is searched again in full: slower, just as exact.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from spardl.errors import NonFiniteGradient
-from spardl.kernels.api import Indices, Kernels, Pair, Selected, Values
+from spardl.kernels import memory
+from spardl.kernels.api import Arrays, Indices, Kernels, Pair, Selected, Values
 from spardl.schedule import Blocks
 from spardl.sparse import index_dtype
 
@@ -76,10 +78,11 @@ class Selector:
         room = np.minimum(lengths, _ROOM * np.array(self._budgets, np.int64) + 1024)
         room[np.array(self._budgets) == 0] = 0
         self._starts = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
-        self._indices = np.empty(self._starts[-1], self.index_dtype)
-        self._values = np.empty(self._starts[-1], self._dtype)
+        self._arrays = kernels.arrays
+        self._indices = kernels.arrays.empty(int(self._starts[-1]), self.index_dtype)
+        self._values = kernels.arrays.empty(int(self._starts[-1]), self._dtype)
         self._least_slack = _least_slack(self._budgets)
-        self.nothing: Pair = (np.empty(0, self.index_dtype), np.empty(0, self._dtype))
+        self.nothing: Pair = (kernels.arrays.empty(0, self.index_dtype), kernels.arrays.empty(0, self._dtype))
         self.thresholds = Thresholds.unknown(self._budgets)
 
     def accumulate(self, grad: Values, residual: Values, acc: Values) -> None:
@@ -107,7 +110,8 @@ class Selector:
             )
             self._counts[j] = int(counts[0])
             if bad >= 0:
-                raise non_finite(grad, residual, bad, self._rank)
+                (got,), (owed,) = self._arrays.to_host(grad[bad : bad + 1], residual[bad : bad + 1])
+                raise non_finite(got, owed, bad, self._rank)
 
     def receive(self, j: int, indices: Indices, values: Values) -> None:
         """Adds a sparse vector to block j, after all that was received into it before."""
@@ -144,7 +148,8 @@ class Selector:
         # With fewer non-zero entries than the budget there is no threshold; next time every non-zero is a candidate.
         self._found[j] = max(chosen.threshold, self._tiny)
         if not math.isfinite(chosen.largest):
-            raise overflow(chosen.indices, chosen.values, self._rank)
+            indices, values = self._arrays.to_host(chosen.indices, chosen.values)
+            raise overflow(indices, values, self._rank)
         return chosen.indices, chosen.values
 
     def learnt(self) -> Thresholds:
@@ -164,15 +169,16 @@ def require_finite_gradient(grad: Values, rank: int) -> None:
             raise NonFiniteGradient(message, rank=rank, index=index)
 
 
-def non_finite(grad: Values, residual: Values, index: int, rank: int) -> NonFiniteGradient:
-    """Gradient plus residual is not finite at ``index``."""
-    message = f"non-finite gradient on rank {rank} at index {index}: gradient {grad[index]}, residual {residual[index]}"
+def non_finite(grad: Any, residual: Any, index: int, rank: int) -> NonFiniteGradient:
+    """Gradient plus residual, two numbers, is not finite at ``index``."""
+    message = f"non-finite gradient on rank {rank} at index {index}: gradient {grad}, residual {residual}"
     return NonFiniteGradient(message, rank=rank, index=index)
 
 
-def require_finite_sum(indices: Indices, values: Values, rank: int) -> None:
+def require_finite_sum(indices: Indices, values: Values, rank: int, arrays: Arrays = memory.HOST) -> None:
     """Raises NonFiniteGradient if a sum has overflowed."""
-    if not np.isfinite(values).all():
+    if not arrays.all_finite(values):
+        indices, values = arrays.to_host(indices, values)
         raise overflow(indices, values, rank)
 
 

@@ -70,6 +70,8 @@ class SparseVector:
 
     def to_dense(self) -> npt.NDArray[Any]:
         """All ``size`` elements, zeros included."""
+        if not isinstance(self.values, np.ndarray):
+            raise TypeError("to_dense: this vector is on a GPU; copy its indices and values to the host first")
         dense = np.zeros(self.size, self.values.dtype)
         dense[self.indices] = self.values
         return dense

@@ -54,21 +54,23 @@ class Codec:
         """What ``values`` become on the wire, and the error of that (None when they stay exact)."""
         if self.values == "same":
             return values, None
+        arrays = self.kernels.arrays
+        (values,) = arrays.to_host(values)
         rounded = _widen(_narrow(values, self.values), self.values, values.dtype)
-        return rounded, values - rounded
+        return arrays.from_host(rounded), arrays.from_host(values - rounded)
 
     def encode(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
         """One frame. ``values`` are written as they are after ``round``."""
-        count = len(indices)
-        span = int(indices[-1]) - base + 1 if count else 0
+        count, arrays = len(indices), self.kernels.arrays
+        span = int(arrays.to_host(indices[count - 1 :])[0][0]) - base + 1 if count else 0
         bits = rice_bits(span, count)
         if self.indices == "packed" or (self.indices == "auto" and _packed_bytes(span, count, bits) < count * 4):
             coding = _PACKED
-            low, high = self.kernels.pack(indices, base, bits)
-            index_parts = [low, high]
-            high_words = len(high)
+            *index_parts, values = arrays.to_host(*self.kernels.pack(indices, base, bits), values)
+            high_words = len(index_parts[1])
         else:
             coding, bits, high_words = _RAW, 0, 0
+            indices, values = arrays.to_host(indices, values)
             index_parts = [(indices - indices.dtype.type(base)).astype(index_dtype(length), copy=False)]
         return self._frame(index_parts, values, (coding, bits), (count, base, length, high_words))
 
@@ -98,22 +100,22 @@ class Codec:
         if magic != _MAGIC:
             raise WireError(f"frame starts with {magic!r}, expected {_MAGIC!r}: do all ranks run the same spardl?")
         dtype = _DTYPES[dtype_code]
-        wanted = _WIDE if wide_indices else _NARROW
+        wanted, arrays = _WIDE if wide_indices else _NARROW, self.kernels.arrays
         reader = _Reader(frame, _HEADER.size)
         if coding == _PACKED:
             low = reader.take(-(-count * bits // 64), _WORD)
             high = reader.take(high_words, _WORD)
-            indices = self.kernels.unpack(low, high, count, base, bits, wanted)
+            indices = self.kernels.unpack(arrays.from_host(low), arrays.from_host(high), count, base, bits, wanted)
         elif coding == _DENSE:
-            indices = np.arange(base, base + count, dtype=wanted)
+            indices = arrays.from_host(np.arange(base, base + count, dtype=wanted))
         else:
             relative = reader.take(count, index_dtype(length))
-            indices = relative.astype(wanted) if base == 0 else relative + wanted.type(base)
+            indices = arrays.from_host(relative.astype(wanted) if base == 0 else relative + wanted.type(base))
         if value_code == 0:
             values = reader.take(count, dtype)
         else:
             values = _widen(reader.take(count, np.dtype(np.uint16)), VALUE_CODINGS[value_code], dtype)
-        return Block(base, length, indices, values)
+        return Block(base, length, indices, arrays.from_host(values))
 
 
 def rice_bits(span: int, count: int) -> int:

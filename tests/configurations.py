@@ -53,11 +53,12 @@ class Setup:
 
 
 @st.composite
-def setups(draw, max_n=3000):
-    ranks = draw(st.integers(1, 17))
+def setups(draw, max_n=3000, max_ranks=17):
+    ranks = draw(st.integers(1, max_ranks))
     teams = draw(st.sampled_from(schedule.team_counts(ranks)))
     sag = draw(st.sampled_from(["r", "b"] if schedule.is_power_of_two(teams) else ["b"]))
-    n = draw(st.sampled_from([0, 1, ranks - 1, ranks, ranks + 1]) | st.integers(0, 200) | st.integers(1000, max_n))
+    about_ranks = st.sampled_from([0, 1, ranks - 1, ranks, ranks + 1])
+    n = draw(about_ranks | st.integers(0, min(200, max_n)) | st.integers(max_n // 3, max_n))
     k = draw(st.sampled_from([0, 1, ranks - 1, n, n + 3]) | st.integers(0, max(1, n // 5)))
     return Setup(
         ranks,

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from spardl.collectives.bruck import bruck
 from spardl.collectives.party import Party
 from spardl.effects import Collective
@@ -46,4 +44,4 @@ def b_sag(party: Party, held: Pair, width: Width) -> Collective[tuple[Pair, Widt
     parts = [party.frames.read(frame, sender) for frame, sender in zip(frames, peers, strict=True)]
     total = party.kernels.add_many(parts)  # in team order, so that all peers get the same bits
     kept = party.keep_largest(total, len(peers))
-    return kept, replace(width, seen=int(np.count_nonzero(total[1])))
+    return kept, replace(width, seen=party.kernels.arrays.count_nonzero(total[1]))

@@ -30,9 +30,8 @@ class ErrorFeedback(ABC, Generic[Memory]):
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._kernels, self._codec = kernels, codec
         self._frames = Frames(rank, self.dtype, codec, size)
-        self._residual: Values = np.empty(size, self.dtype)
-        self._residual.fill(0)  # not np.zeros: calloc'ed memory lacks huge pages, which costs 10 % of the pass
-        self._spare: Values = np.empty(size, self.dtype)
+        self._residual: Values = kernels.arrays.lasting(size, self.dtype)
+        self._spare: Values = kernels.arrays.lasting(size, self.dtype)
         self.rebudget(k)
 
     @abstractmethod
@@ -56,7 +55,8 @@ class ErrorFeedback(ABC, Generic[Memory]):
 
     @property
     def residual(self) -> Values:
-        return self._residual
+        (residual,) = self._kernels.arrays.to_host(self._residual)
+        return residual
 
     def rebudget(self, k: int) -> None:
         self._memory = self._budget(k)
@@ -64,7 +64,7 @@ class ErrorFeedback(ABC, Generic[Memory]):
 
     def owe(self, residual: Values) -> None:
         self._before = None
-        np.copyto(self._residual, residual)
+        self._kernels.arrays.assign(self._residual, residual)
 
     def reduce(self, grad: Values) -> Collective[SparseVector]:
         self._before = None  # from here on the spare buffer no longer holds the residual of the reduce before
@@ -83,7 +83,8 @@ class ErrorFeedback(ABC, Generic[Memory]):
         self._before = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"residual": self._residual.copy(), **self._save(self._memory)}
+        (residual,) = self._kernels.arrays.to_host(self._residual)
+        return {"residual": residual.copy(), **self._save(self._memory)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.owe(state["residual"])

@@ -9,7 +9,7 @@ import numpy as np
 from spardl.effects import Bytes
 from spardl.errors import dtype_disagreement
 from spardl.kernels import memory
-from spardl.kernels.api import Pair
+from spardl.kernels.api import Arrays, Pair
 from spardl.sparse import SparseVector, index_dtype
 from spardl.wire import Codec
 
@@ -35,7 +35,7 @@ class Frames:
         return block.indices, block.values
 
 
-def joined(blocks: Sequence[Pair], size: int) -> SparseVector:
+def joined(blocks: Sequence[Pair], size: int, arrays: Arrays = memory.HOST) -> SparseVector:
     """The vector that consists of these blocks, which follow one another."""
-    indices, values = (memory.concatenate(part) for part in zip(*blocks, strict=True))
+    indices, values = (arrays.concatenate(part) for part in zip(*blocks, strict=True))
     return SparseVector.trusted(indices, values, size)

@@ -93,7 +93,7 @@ class OkTopk(ErrorFeedback[Tuning]):
             grad, self.residual, acc, everything, floors, self._room, self._indices, self._values
         )
         if bad >= 0:
-            raise non_finite(grad, self.residual, bad, self.rank)
+            raise non_finite(grad[bad], self.residual[bad], bad, self.rank)
         enough = _LEEWAY * count >= self._k or threshold <= self._tiny
         if enough and count <= len(self._indices):
             return (self._indices[:count], self._values[:count]), threshold

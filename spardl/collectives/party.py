@@ -45,12 +45,12 @@ class Party:
         """The held block as the receivers will see it; the rounding error is shared by the ranks that hold it."""
         indices, values = pair
         rounded, error = self.codec.round(values)
-        self.ledger.share(indices, None if error is None else error / values.dtype.type(holders))
+        self.ledger.share(indices, None if error is None else self.kernels.arrays.divide(error, holders))
         return indices, rounded
 
     def keep_largest(self, pair: Pair, holders: int) -> Pair:
         """The budgeted entries of a sum that ``holders`` ranks have; each keeps a share of the rest."""
         kept = self.kernels.split(*pair, self.budget)
-        self.ledger.share(kept.rest_indices, kept.rest_values / kept.rest_values.dtype.type(holders))
-        require_finite_sum(kept.indices, kept.values, self.rank)
+        self.ledger.share(kept.rest_indices, self.kernels.arrays.divide(kept.rest_values, holders))
+        require_finite_sum(kept.indices, kept.values, self.rank, self.kernels.arrays)
         return kept.indices, kept.values

@@ -77,18 +77,18 @@ class SparDL(ErrorFeedback[Learnt]):
         party = self._party(acc, memory.thresholds)
         width = memory.width
         if self.layout.teams == 1:
-            held = yield from spar_reduce_scatter(party, grad, self.residual, party.budget)
+            held = yield from spar_reduce_scatter(party, grad, self._residual, party.budget)
         elif self._sag == "r":
-            held = yield from spar_reduce_scatter(party, grad, self.residual, party.budget)
+            held = yield from spar_reduce_scatter(party, grad, self._residual, party.budget)
             held = yield from r_sag(party, held)
         else:
             width = width.adjusted(party.budget, self.layout.teams)
             # The h largest of the k largest are the h largest: B-SAG's narrowing needs no selection of its own.
-            held = yield from spar_reduce_scatter(party, grad, self.residual, width.h)
+            held = yield from spar_reduce_scatter(party, grad, self._residual, width.h)
             held, width = yield from b_sag(party, held, width)
         blocks = yield from _gather(party, held)
         party.ledger.settle(acc, [indices for indices, _ in blocks], self._selector.overlays)
-        return joined(blocks, self.size), Learnt(self._selector.learnt(), width)
+        return joined(blocks, self.size, self._kernels.arrays), Learnt(self._selector.learnt(), width)
 
     def _party(self, acc: Values, thresholds: Thresholds) -> Party:
         self._selector.thresholds = thresholds

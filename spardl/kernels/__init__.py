@@ -1,40 +1,71 @@
 """The hot loops: arrays in, arrays out, in interchangeable backends that agree to the bit.
 
 ``numpy`` is the slow, obvious oracle; ``native`` is C++17 (csrc/); ``numba`` needs no compiler at install time.
-``load`` picks one by name, by ``SPARDL_BACKEND``, or by what is there.
+``load`` picks one by name, by ``SPARDL_BACKEND``, or by what is there. ``cuda`` is for arrays on a GPU, and for those
+alone: it is loaded by name, or for such arrays.
 """
 
 import functools
 import importlib
 import warnings
+from typing import Any
 
 from spardl import environment
 from spardl.kernels.api import Kernels
 
-__all__ = ["BACKENDS", "Kernels", "load"]
+__all__ = ["BACKENDS", "CUDA", "Kernels", "cuda_device_of", "load", "open_cuda", "resolve"]
 
-BACKENDS = ("native", "numba", "numpy")
+BACKENDS = ("native", "numba", "numpy")  # for arrays in the host's memory
+CUDA = "cuda"
 
 
 def load(name: str = "auto") -> Kernels:
     """The backend called ``name``; ``"auto"`` asks ``SPARDL_BACKEND``, then prefers native to numba."""
-    if name == "auto":
-        name = environment.BACKEND.get()
+    name = resolve(name)
     if name == "auto":
         return _best_available()
-    if name not in BACKENDS:
-        raise ValueError(f"backend: expected one of {('auto', *BACKENDS)}, got {name!r}")
+    if name not in (*BACKENDS, CUDA):
+        raise ValueError(f"backend: expected one of {('auto', *BACKENDS, CUDA)}, got {name!r}")
+    if name == CUDA:
+        return open_cuda(0)
     try:
         return _load(name)
     except ImportError as error:
         raise ValueError(f"backend {name!r} is not available here: {error}. {_REMEDY[name]}") from error
 
 
+def resolve(name: str) -> str:
+    """What ``SPARDL_BACKEND`` says if ``name`` is ``"auto"``."""
+    return environment.BACKEND.get() if name == "auto" else name
+
+
 _REMEDY = {
     "native": "Reinstall spardl with a C++17 compiler on the PATH, or use backend='numba'.",
     "numba": "Install numba, or use backend='numpy'.",
     "numpy": "Install numpy.",
+    CUDA: "Install what the driver supports of `pip install 'spardl[cuda13]'` and `pip install 'spardl[cuda12]'`.",
 }
+
+
+def open_cuda(device: int) -> Kernels:
+    """The cuda backend for one device. Not shared: it follows the stream of one reducer's gradients."""
+    from spardl.kernels.cuda import open_device
+
+    try:
+        return open_device(device)
+    except ImportError as error:
+        raise ValueError(f"backend {CUDA!r} is not available here: {error}. {_REMEDY[CUDA]}") from error
+
+
+def cuda_device_of(array: Any) -> int | None:
+    """The number of the GPU that an array of whatever library is on; None if it is on none."""
+    if not hasattr(array, "__dlpack_device__"):
+        return None
+    kind, device = array.__dlpack_device__()
+    return int(device) if kind in _ON_CUDA else None
+
+
+_ON_CUDA = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 
 
 @functools.cache

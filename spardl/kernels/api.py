@@ -39,10 +39,56 @@ class Split(NamedTuple):
     rest_values: Values
 
 
+class Arrays(Protocol):
+    """Where a backend's arrays live, and what is done with them beside kernels.
+
+    Arrays of a GPU have ``len``, ``dtype``, slices and ``view`` as NumPy's have; nothing else may be relied on.
+    """
+
+    def empty(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]: ...
+
+    def zeros(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]: ...
+
+    def lasting(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Zeros, for an array that is kept and passed over often."""
+
+    def concatenate(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """One-dimensional arrays of one dtype, one after the other."""
+
+    def to_host(self, *arrays: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
+        """The same in NumPy: copies, or the arrays themselves if that is what they are."""
+
+    def from_host(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The way back."""
+
+    def assign(self, dense: Values, host: npt.NDArray[Any]) -> None:
+        """``dense`` becomes a copy of a NumPy array."""
+
+    def divide(self, values: Values, divisor: int) -> Values: ...
+
+    def all_finite(self, values: Values) -> bool: ...
+
+    def count_nonzero(self, values: Values) -> int: ...
+
+    def clear_at(self, dense: Values, indices: Indices) -> None:
+        """``dense[indices] = 0``, in place."""
+
+    def write_mean(self, dense: Values, indices: Indices, values: Values, ranks: int, scale: float) -> None:
+        """``dense`` becomes zero but at ``indices``, and there ``values / ranks * scale``."""
+
+    def adopt(self, array: Any, call: str, name: str, stream: int | None) -> Values:
+        """A user's array as one of these, without a copy. Raises TypeError or ValueError if it is elsewhere.
+
+        Errors call it the argument ``name`` of ``call``. ``stream`` is the CUDA stream that it was written on,
+        by default the one that is current for CuPy.
+        """
+
+
 class Kernels(Protocol):
     """One backend. Implementations are modules' ``KERNELS`` objects; see the package docstring for the choice."""
 
     name: str
+    arrays: Arrays
 
     def accumulate(
         self,

@@ -6,11 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels import _native
-from spardl.kernels.api import Indices, Pair, Selected, Split, Values
+from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
+from spardl.kernels.memory import HOST
 
 
 class NativeKernels:
     name = "native"
+    arrays: Arrays = HOST
 
     accumulate = staticmethod(_native.accumulate)
     add = staticmethod(_native.add)

@@ -10,7 +10,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Indices, Pair, Selected, Split, Values
+from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
+from spardl.kernels.memory import HOST
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -21,6 +22,7 @@ def _jit(function: _Function) -> _Function:
 
 class NumbaKernels:
     name = "numba"
+    arrays: Arrays = HOST
 
     def accumulate(
         self,

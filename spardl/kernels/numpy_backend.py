@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Indices, Pair, Selected, Split, Values
+from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
+from spardl.kernels.memory import HOST
 
 
 def _largest(values: Values, k: int) -> npt.NDArray[np.intp]:
@@ -18,6 +19,7 @@ def _largest(values: Values, k: int) -> npt.NDArray[np.intp]:
 
 class NumpyKernels:
     name = "numpy"
+    arrays: Arrays = HOST
 
     def accumulate(
         self,

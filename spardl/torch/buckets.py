@@ -1,12 +1,15 @@
 """From a plan to buckets that reduce."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 
+from spardl import kernels
 from spardl.allreduce import SparseAllreduce
+from spardl.cost.plan import AUTO
 from spardl.runtime.group import CommLike, Group
 from spardl.torch.flat import FlatBucket
 from spardl.torch.layout import DENSE, ROWS, BucketPlan
@@ -38,7 +41,24 @@ class BucketBuilder:
         size = sum(parameter.numel() for _, parameter in named)
         reducer = self.reducer(plan.kind, size, step)
         momentum = self._momentum(plan, size, reducer.is_dense)
-        return FlatBucket(plan.kind, named, reducer, self.group.size, dtype, momentum)
+        device = self._gpu([parameter for _, parameter in named], reducer) if momentum is None else None
+        return FlatBucket(plan.kind, named, reducer, self.group.size, dtype, momentum, device)
+
+    def _gpu(self, parameters: Sequence[torch.nn.Parameter], reducer: SparseAllreduce) -> torch.device | None:
+        """The GPU to reduce on; None for the host, where gradients are then copied to."""
+        if not isinstance(self.sync, SparDL) or reducer.algorithm != "spardl":
+            return None
+        backend, device = kernels.resolve(self.sync.backend), parameters[0].device
+        if backend == kernels.CUDA:  # distribute() has made sure that there is one device
+            return device
+        if backend != AUTO or device.type != "cuda" or any(parameter.device != device for parameter in parameters):
+            return None
+        try:
+            kernels.open_cuda(device.index)
+        except ValueError as error:
+            warnings.warn(f"gradients go through the host: {error}", RuntimeWarning, stacklevel=2)
+            return None
+        return device
 
     def reducer(self, kind: str, size: int, step: int) -> SparseAllreduce:
         limits: dict[str, Any] = {"timeout": self.timeout, "warn_after": self.warn_after}

@@ -5,6 +5,7 @@ from typing import Any, overload
 
 import torch
 
+from spardl import kernels
 from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.inspector import warning_time
 from spardl.runtime.mpi import default_timeout
@@ -154,6 +155,7 @@ def _checked_parameters(
                 f"{', '.join(map(str, ACCUMULATED_AS))}"
             )
     _require_not_distributed(optimizer, trained)
+    _require_one_gpu(sync, trained)
     if isinstance(sync, SparDL) and sync.momentum > 0:
         _require_plain_sgd(optimizer)
     return trained
@@ -169,6 +171,22 @@ def _require_not_distributed(optimizer: torch.optim.Optimizer, parameters: Mappi
                 f"distribute: parameter {shared[0]!r} is distributed already, with another optimizer; "
                 "call remove() on its handle first"
             )
+
+
+def _require_one_gpu(sync: SparDL | Dense | RNA, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    """If kernels for a GPU were asked for by name: with ``"auto"``, what cannot go there goes through the host."""
+    reduce = sync.reduce if isinstance(sync, RNA) else sync
+    if not isinstance(reduce, SparDL) or kernels.resolve(reduce.backend) != kernels.CUDA:
+        return
+    if isinstance(sync, RNA) or reduce.momentum > 0:
+        what = "RNA" if isinstance(sync, RNA) else "momentum correction"
+        raise ValueError(f"distribute: {what} runs on the host, got backend='cuda'; use backend='auto'")
+    devices = sorted({str(parameter.device) for parameter in parameters.values()})
+    if len(devices) > 1:
+        raise ValueError(
+            f"distribute: backend='cuda' needs all parameters on one device, got them on {' and '.join(devices)}; "
+            "use backend='auto', which goes through the host where it has to"
+        )
 
 
 def _require_plain_sgd(optimizer: torch.optim.Optimizer) -> None:

@@ -30,7 +30,7 @@ class FlatBucket:
     """Gradients go in with ``take``, are reduced by the task that ``start`` begins, and come out with ``finish``.
 
     The vector is both: first this rank's gradients, and after ``finish`` the mean over ranks, which the parameters'
-    ``grad`` then point into.
+    ``grad`` then point into. It is where the reducer works: in the host's memory, or on ``device``, a GPU.
     """
 
     def __init__(
@@ -41,19 +41,25 @@ class FlatBucket:
         ranks: int,
         dtype: torch.dtype,
         momentum: MomentumCorrection | None = None,
+        device: torch.device | None = None,
     ) -> None:
         self.kind, self.reducer = kind, reducer
         self.momentum = momentum
         self.size = sum(parameter.numel() for _, parameter in named)
-        # numpy's allocator asks for huge pages, torch's does not; the pass over the gradient is 10 % faster with them
-        self._vector: Values = np.empty(self.size, str(dtype).removeprefix("torch."))
-        self._vector.fill(0)
-        self._flat = torch.from_numpy(self._vector)
+        self._vector: Values | None = None  # none on a GPU
+        if device is None:
+            # numpy's allocator asks for huge pages, torch's does not; the pass over the gradient is 10 % faster so
+            self._vector = np.empty(self.size, str(dtype).removeprefix("torch."))
+            self._vector.fill(0)
+            self._flat = torch.from_numpy(self._vector)
+        else:
+            self._flat = torch.zeros(self.size, dtype=dtype, device=device)
         self._ranks = ranks
         self.names = [name for name, _ in named]
         self.slots = self._cut(named)
         self.task: Task[SparseVector] | None = None
         self.entries = 0  # of the last result
+        self._began_on: torch.cuda.Stream | None = None  # the stream of the reduce that is under way
 
     def _cut(self, named: Sequence[tuple[str, torch.nn.Parameter]]) -> list[Slot]:
         slots, start = [], 0
@@ -66,11 +72,11 @@ class FlatBucket:
     @property
     def dense_bytes(self) -> int:
         """What the best dense all-reduce would send per rank."""
-        return 2 * (self._ranks - 1) * self._vector.nbytes // self._ranks
+        return 2 * (self._ranks - 1) * self._flat.nbytes // self._ranks
 
     @property
     def dtype(self) -> str:
-        return self._vector.dtype.name
+        return str(self._flat.dtype).removeprefix("torch.")
 
     # -- gradients in --------------------------------------------------------------------------------------------------
 
@@ -105,7 +111,13 @@ class FlatBucket:
     # -- reduction -----------------------------------------------------------------------------------------------------
 
     def start(self) -> Task[SparseVector]:
-        self.task = self.reducer.start(self._vector if self.momentum is None else self.momentum.hand_in(self._vector))
+        if self._vector is None:
+            self._began_on = current_stream(self._flat)
+            self.task = self.reducer.start(self._flat, stream=pointer_to(self._began_on))
+        elif self.momentum is None:
+            self.task = self.reducer.start(self._vector)
+        else:
+            self.task = self.reducer.start(self.momentum.hand_in(self._vector))
         return self.task
 
     def fail(self, error: Exception) -> None:
@@ -129,7 +141,13 @@ class FlatBucket:
         """Makes the mean over ranks, times ``scale``, every parameter's ``grad``."""
         assert self.task is not None
         result = self.task.wait()
-        write_mean(result, self._vector, self._ranks, scale)
+        if self._vector is None:
+            stream = current_stream(self._flat)
+            if stream is not None and self._began_on is not None and stream != self._began_on:
+                stream.wait_stream(self._began_on)
+            self.reducer.write_mean(result, self._flat, scale, stream=pointer_to(stream))
+        else:
+            write_mean(result, self._vector, self._ranks, scale)
         self.entries = result.nnz
         if self.momentum is not None:
             self.momentum.commit(result)
@@ -166,7 +184,7 @@ class FlatBucket:
     def load_state_dict(self, state: Mapping[str, Any], *, same_ranks: bool) -> None:
         """Exactly if it was taken with the same ranks and settings; else the residual alone is carried on."""
         if "residual" in state:
-            residual = np.ascontiguousarray(state["residual"].numpy(), self._vector.dtype)
+            residual = np.ascontiguousarray(state["residual"].numpy(), self.dtype)
             saved = _to_arrays(state["reducer"]) if "reducer" in state else {}
             if same_ranks and saved.get("config") == self.reducer.state_dict()["config"]:
                 self.reducer.load_state_dict(saved | {"residual": residual})
@@ -188,6 +206,15 @@ def write_mean(result: SparseVector, out: Values, ranks: int, scale: float) -> N
     if not everything:
         out.fill(0)
         out[result.indices] = mean
+
+
+def current_stream(tensor: torch.Tensor) -> torch.cuda.Stream | None:
+    """The stream that work on the tensor goes to; None if it is not on a GPU."""
+    return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
+
+
+def pointer_to(stream: torch.cuda.Stream | None) -> int | None:
+    return None if stream is None else stream.cuda_stream
 
 
 def points_to(grad: torch.Tensor | None, view: torch.Tensor) -> bool:

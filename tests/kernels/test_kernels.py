@@ -5,6 +5,7 @@ into its arguments and what it leaves alone are all compared.
 """
 
 import copy
+import os
 from typing import Any, NamedTuple
 
 import hypothesis.extra.numpy as hnp
@@ -19,7 +20,7 @@ from spardl.kernels import Kernels
 
 ORACLE = kernels.load("numpy")
 
-quick = settings(deadline=None, max_examples=40)
+quick = settings(deadline=None, max_examples=int(os.environ.get("SPARDL_TEST_EXAMPLES", "40")))
 
 
 class Types(NamedTuple):

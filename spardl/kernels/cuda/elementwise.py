@@ -1,0 +1,35 @@
+"""What happens to every value alone."""
+
+from typing import Any
+
+from numba import int32
+
+from spardl.kernels.cuda.block import scan
+from spardl.kernels.cuda.jit import MOST_THREADS, cuda, kernel
+
+
+@kernel("VvV")
+def divide(values: Any, divisor: Any, out: Any) -> None:
+    at = cuda.grid(1)
+    if at < len(values):
+        out[at] = values[at] / divisor
+
+
+@kernel("VvL")
+def find_non_finite(values: Any, infinity: Any, first_bad: Any) -> None:
+    """``first_bad`` gets the lowest place of a value that is NaN or infinite, if that is lower than it was."""
+    at = cuda.grid(1)
+    if at < len(values) and not abs(values[at]) < infinity:
+        cuda.atomic.min(first_bad, 0, at)
+
+
+@kernel("VL")
+def count_non_zero(values: Any, count: Any) -> None:
+    shared = cuda.shared.array(MOST_THREADS, int32)
+    at = cuda.grid(1)
+    own = 0
+    if at < len(values) and values[at] != 0:
+        own = 1
+    _, total = scan(shared, own)
+    if cuda.threadIdx.x == 0:
+        cuda.atomic.add(count, 0, total)

@@ -1,0 +1,39 @@
+"""The cuda backend for tests that hold NumPy arrays: they go to the (simulated) device and come back."""
+
+import numpy as np
+
+from spardl.kernels.cuda.backend import CudaKernels
+from spardl.kernels.cuda.simulated import SimulatedArray, SimulatedNamespace
+
+
+class OnDevice:
+    """Kernels by name, called with NumPy arrays as the CPU's are."""
+
+    def __init__(self, threads=4, digit_bits=4):
+        self.namespace = SimulatedNamespace(threads, digit_bits)
+        self.kernels = CudaKernels(self.namespace)
+
+    def __getattr__(self, kernel):
+        def call(*args):
+            stay = (3, 4, 5) if kernel == "accumulate" else ()  # bounds, floors and starts are the host's
+            moved = [arg if at in stay else self._there(arg) for at, arg in enumerate(args)]
+            result = getattr(self.kernels, kernel)(*moved)
+            for arg, copy in zip(args, moved, strict=True):
+                if isinstance(copy, SimulatedArray):
+                    np.copyto(arg, self._back(copy))
+            return self._back(result)
+
+        return call
+
+    def _there(self, tree):
+        if isinstance(tree, np.ndarray):
+            return self.namespace.to_device(tree)
+        return type(tree)(map(self._there, tree)) if isinstance(tree, tuple | list) else tree
+
+    def _back(self, tree):
+        if isinstance(tree, SimulatedArray):
+            return self.namespace.to_host(tree)[0]
+        if not isinstance(tree, tuple):
+            return tree
+        parts = list(map(self._back, tree))
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
