@@ -83,7 +83,7 @@ class _TracedKernels:
     """Looks like a backend; every kernel is an event of the collective that calls it."""
 
     def __init__(self, recorder: Recorder, kernels: Kernels) -> None:
-        self.name = kernels.name
+        self.name, self.arrays = kernels.name, kernels.arrays
         for kernel in (name for name, member in vars(Kernels).items() if callable(member) and name[0] != "_"):
             setattr(self, kernel, _traced_kernel(recorder, kernel, getattr(kernels, kernel)))
 

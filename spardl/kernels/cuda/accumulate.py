@@ -24,9 +24,11 @@ def accumulate_and_mark(
     infinity: Any,
     marks: Any,
     counts: Any,
-    first_bad: Any,
+    bad: Any,
 ) -> None:
-    """Elements ``lo`` to ``hi``. ``counts`` gets the marks per tile, ``first_bad`` the first NaN or infinity."""
+    """Elements ``lo`` to ``hi``. ``counts`` gets the marks per tile, ``bad`` how far from the end the
+    first NaN or infinity stands, if there is one.
+    """
     words = cuda.shared.array(MOST_THREADS, uint32)
     sums = cuda.shared.array(MOST_THREADS, int32)
     me, threads, tile = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
@@ -43,7 +45,7 @@ def accumulate_and_mark(
                 # Which thread sets a bit first makes no difference, and few do: this is no bottleneck.
                 cuda.atomic.or_(words, place // WORD, uint32(1 << (place % WORD)))
             if not abs(total) < infinity:
-                cuda.atomic.min(first_bad, 0, at)
+                cuda.atomic.max(bad, 0, len(out) - at)
     cuda.syncthreads()
     marks[tile * threads + me] = words[me]
     _, hits = scan(sums, cuda.popc(words[me]))

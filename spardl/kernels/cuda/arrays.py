@@ -10,8 +10,6 @@ from spardl.kernels.api import Indices, Values
 from spardl.kernels.cuda import elementwise, scatter
 from spardl.kernels.cuda.namespace import Namespace
 
-_FAR = np.iinfo(np.int64).max
-
 
 class DeviceArrays:
     """See ``spardl.kernels.api.Arrays``."""
@@ -38,10 +36,9 @@ class DeviceArrays:
         return quotients
 
     def all_finite(self, values: Values) -> bool:
-        first_bad = self._on.to_device(np.array([_FAR]))
-        infinity = values.dtype.type(np.inf)
-        self._on.launch(elementwise.find_non_finite, self._blocks(values), values, infinity, first_bad)
-        return bool(self._on.to_host(first_bad)[0][0] == _FAR)
+        bad, infinity = self._on.zeros(1, np.int64), values.dtype.type(np.inf)
+        self._on.launch(elementwise.find_non_finite, self._blocks(values), values, infinity, bad)
+        return bool(self._on.to_host(bad)[0][0] == 0)
 
     def count_nonzero(self, values: Values) -> int:
         count = self._on.zeros(1, np.int64)

@@ -16,8 +16,6 @@ from spardl.kernels.cuda.arrays import DeviceArrays
 from spardl.kernels.cuda.jit import WORD
 from spardl.kernels.cuda.namespace import DeviceArray, Namespace
 
-_FAR = np.iinfo(np.int64).max  # beyond every index
-
 
 class CudaKernels:
     """Kernels on one device; every reducer has its own, because it follows its gradients' stream."""
@@ -43,21 +41,21 @@ class CudaKernels:
     ) -> tuple[npt.NDArray[np.int64], int]:
         """``bounds``, ``floors`` and ``starts`` are the host's."""
         on, infinity = self._on, out.dtype.type(np.inf)
-        first_bad = on.to_device(np.array([_FAR]))
+        from_end = on.zeros(1, np.int64)
         counts = []
         for j, floor in enumerate(floors):
             lo, hi = bounds[j : j + 2].tolist()
             tiles = self._tiles(hi - lo)
             marks, per_tile = on.empty(tiles * on.threads, np.uint32), on.empty(tiles, np.int64)
             sums = (grad, residual, out, lo, hi, floor, infinity)
-            on.launch(accumulate_and_mark, tiles, *sums, marks, per_tile, first_bad)
+            on.launch(accumulate_and_mark, tiles, *sums, marks, per_tile, from_end)
             running = on.running_sum(per_tile)
             room = starts[j : j + 2].tolist()
             on.launch(take_candidates, tiles, out, lo, marks, running, *room, indices, values)
             counts.append(running[max(tiles - 1, 0) :])
-        bad, *found = on.to_host(first_bad, *counts)
+        (from_end,), *found = on.to_host(from_end, *counts)
         found_counts = np.array([int(count[0]) if len(count) else 0 for count in found], np.int64)
-        return found_counts, int(bad[0]) if bad[0] != _FAR else -1
+        return found_counts, len(out) - int(from_end) if from_end > 0 else -1
 
     # -- selection -----------------------------------------------------------------------------------------------------
 
@@ -98,9 +96,7 @@ class CudaKernels:
             return None
         bits, key_bits = values.view(f"i{values.itemsize}"), 8 * values.itemsize - 1
         magnitude = (1 << key_bits) - 1
-        initial = np.zeros(cut.STATES, np.int64)
-        initial[cut.TIES] = rank
-        state = on.to_device(initial)
+        state = on.zeros(cut.STATES, np.int64)
         passes = -(-key_bits // on.digit_bits)
         buckets = 1 << on.digit_bits
         tables = on.zeros(passes * buckets, np.int32)
@@ -110,7 +106,7 @@ class CudaKernels:
             open_bits = key_bits - number * on.digit_bits
             left_open = max(open_bits - on.digit_bits, 0)
             on.launch(cut.count_digits, min(tiles, _MOST_BLOCKS), bits, magnitude, open_bits, left_open, state, table)
-            on.launch(cut.find_digit, 1, open_bits - left_open, table, state)
+            on.launch(cut.find_digit, 1, open_bits - left_open, rank if number == 0 else 0, table, state)
         above, equal = on.empty(tiles * on.threads, np.uint32), on.empty(tiles * on.threads, np.uint32)
         counts = on.empty(2 * tiles, np.int64)
         on.launch(partition.mark_cut, tiles, bits, magnitude, state, above, equal, counts)

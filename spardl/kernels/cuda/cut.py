@@ -38,9 +38,9 @@ def count_digits(bits: Any, magnitude: Any, open_bits: Any, left_open: Any, stat
             cuda.atomic.add(table, bucket, counts[bucket])
 
 
-@kernel("qNL")
-def find_digit(digit_bits: Any, table: Any, state: Any) -> None:
-    """One block: appends the digit of the k-th largest to what is known of its key."""
+@kernel("qqNL")
+def find_digit(digit_bits: Any, first_rank: Any, table: Any, state: Any) -> None:
+    """One block: appends the digit of the k-th largest to what is known of its key; ``first_rank`` is k at first."""
     sums = cuda.shared.array(MOST_THREADS, int32)
     me, threads = cuda.threadIdx.x, cuda.blockDim.x
     buckets = 1 << digit_bits
@@ -49,7 +49,7 @@ def find_digit(digit_bits: Any, table: Any, state: Any) -> None:
     own = 0
     for bucket in range(top, max(top - each, -1), -1):
         own += table[bucket]
-    rank = state[TIES]
+    rank = first_rank if first_rank > 0 else state[TIES]
     known = state[KEY]
     before, _ = scan(sums, own)  # all have read the state when this returns
     if before < rank and rank <= before + own:

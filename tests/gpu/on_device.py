@@ -1,17 +1,16 @@
-"""The cuda backend for tests that hold NumPy arrays: they go to the (simulated) device and come back."""
+"""The cuda backend for tests that hold NumPy arrays: they go to the device, real or simulated, and come back."""
 
 import numpy as np
 
+from spardl.kernels import cuda_device_of
 from spardl.kernels.cuda.backend import CudaKernels
-from spardl.kernels.cuda.simulated import SimulatedArray, SimulatedNamespace
 
 
 class OnDevice:
     """Kernels by name, called with NumPy arrays as the CPU's are."""
 
-    def __init__(self, threads=4, digit_bits=4):
-        self.namespace = SimulatedNamespace(threads, digit_bits)
-        self.kernels = CudaKernels(self.namespace)
+    def __init__(self, namespace):
+        self.namespace, self.kernels = namespace, CudaKernels(namespace)
 
     def __getattr__(self, kernel):
         def call(*args):
@@ -19,7 +18,7 @@ class OnDevice:
             moved = [arg if at in stay else self._there(arg) for at, arg in enumerate(args)]
             result = getattr(self.kernels, kernel)(*moved)
             for arg, copy in zip(args, moved, strict=True):
-                if isinstance(copy, SimulatedArray):
+                if cuda_device_of(copy) is not None:
                     np.copyto(arg, self._back(copy))
             return self._back(result)
 
@@ -31,8 +30,8 @@ class OnDevice:
         return type(tree)(map(self._there, tree)) if isinstance(tree, tuple | list) else tree
 
     def _back(self, tree):
-        if isinstance(tree, SimulatedArray):
-            return self.namespace.to_host(tree)[0]
+        if cuda_device_of(tree) is not None:
+            return np.array(self.namespace.to_host(tree)[0])
         if not isinstance(tree, tuple):
             return tree
         parts = list(map(self._back, tree))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from collectives.test_law import assert_law_exactly
 from configurations import Setup, bits, setups, total
+from gpu.simulated.scheduler import Block
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scheduler import Block
 
 from spardl import NonFiniteGradient, SparseVector, schedule
 

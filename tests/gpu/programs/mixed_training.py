@@ -1,17 +1,11 @@
 """Trains on ranks of which some have a (simulated) GPU and some none; all must end with the weights of CPUs alone."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import torch
+from gpu.simulated import scheduler
 from mpi4py import MPI
 
 import spardl.torch as spt
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulated"))
-
-import scheduler
 
 scheduler.install()
 comm = MPI.COMM_WORLD

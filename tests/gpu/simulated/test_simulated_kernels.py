@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from gpu.on_device import OnDevice
+from gpu.simulated.scheduler import Block
 from kernels.test_kernels import (  # noqa: F401
     LARGE,
     Types,
@@ -24,15 +26,16 @@ from kernels.test_kernels import (  # noqa: F401
     test_unpack_refuses_a_stream_that_ends_early,
     test_writes_where_wanted,
 )
-from on_device import OnDevice
-from scheduler import Block
+
+from spardl.kernels.cuda.jit import MOST_DIGIT_BITS, MOST_THREADS
+from spardl.kernels.cuda.simulated import SimulatedNamespace
 
 LEAST = float(np.finfo(np.float32).smallest_subnormal)
 
 
 @pytest.fixture(scope="module")
 def backend():
-    return OnDevice()
+    return OnDevice(SimulatedNamespace())
 
 
 @pytest.fixture(
@@ -65,17 +68,16 @@ def check_all(backend, types, size):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_order_of_blocks_and_threads_makes_no_difference(types, seed, monkeypatch):
     monkeypatch.setattr(Block, "seed", seed)
-    check_all(OnDevice(), types, 700)
+    check_all(OnDevice(SimulatedNamespace()), types, 700)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 32])
 def test_size_of_blocks_makes_no_difference(threads):
-    check_all(OnDevice(threads), Types(np.float32, np.int32), 300)
+    check_all(OnDevice(SimulatedNamespace(threads)), Types(np.float32, np.int32), 300)
 
 
-def test_the_device_s_own_blocks_and_digits():
-    """256 threads and 11 bits, as on a real device."""
-    backend = OnDevice(256, 11)
+def test_blocks_and_digits_of_a_real_device():
+    backend = OnDevice(SimulatedNamespace(MOST_THREADS, MOST_DIGIT_BITS))
     check(backend, "topk_dense", large("normal", 9000, np.float32), 90, 0, np.int32)
 
 

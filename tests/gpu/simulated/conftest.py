@@ -1,0 +1,3 @@
+from gpu.simulated import scheduler
+
+scheduler.install()
