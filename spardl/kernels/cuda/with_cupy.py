@@ -59,7 +59,8 @@ class CupyNamespace:
 
     def fill_with_zeros(self, array: Any) -> None:
         with self._here():
-            array.data.memset_async(0, array.nbytes, self._stream)
+            if array.nbytes:
+                array.data.memset_async(0, array.nbytes, self._stream)
 
     def running_sum(self, array: Any) -> Any:
         with self._here():
@@ -110,14 +111,18 @@ class CupyNamespace:
                 f"{call}: expected {name} on CUDA device {self.device}, as before, got it on device {device}"
             )
         with cupy.cuda.Device(self.device):
-            current = cupy.cuda.get_current_stream()
-            self._stream = current if stream is None else cupy.cuda.Stream.from_external(_Borrowed(stream))
+            self._stream = cupy.cuda.get_current_stream() if stream is None else _borrowed(stream)
         with self._here():
             return cupy.from_dlpack(array)
 
 
-class _Borrowed:
-    """A stream that another library made."""
+def _borrowed(pointer: int) -> Any:
+    """A stream that another library made; 0 is the one that every device has."""
+    return cupy.cuda.Stream.from_external(_Pointer(pointer)) if pointer else cupy.cuda.Stream.null
+
+
+class _Pointer:
+    """Speaks the protocol in which libraries lend each other streams."""
 
     def __init__(self, pointer: int) -> None:
         self._pointer = pointer
