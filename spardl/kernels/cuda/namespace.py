@@ -8,7 +8,6 @@ from that what crossed to the host, and how often it was waited for.
 from collections import Counter
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 DeviceArray: TypeAlias = Any  # one-dimensional, contiguous; has len, dtype, view and slices, and nothing that copies
@@ -48,8 +47,3 @@ class Namespace(Protocol):
 
         From now on work is put on this stream, by default the one that is current for CuPy.
         """
-
-
-def scalar(dtype: np.dtype[Any], value: float) -> Any:
-    """A value that a kernel sees in the type of the arrays beside it: comparisons round as NumPy's do."""
-    return dtype.type(value)

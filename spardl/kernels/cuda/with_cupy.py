@@ -1,6 +1,7 @@
 """The namespace of a real device. CuPy has the memory, copies, streams and running sums; Numba launches the kernels."""
 
 import functools
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ import cupy
 import cupyx
 import numpy as np
 import numpy.typing as npt
+from numba.core.errors import NumbaPerformanceWarning
 
 from spardl.kernels import cuda_device_of
 from spardl.kernels.cuda.jit import MOST_DIGIT_BITS, MOST_THREADS
@@ -74,7 +76,7 @@ class CupyNamespace:
             if out is None:
                 out = cupy.empty(array.shape, array.dtype)
             if array.nbytes:
-                pinned = cupyx.empty_pinned(array.shape, array.dtype)
+                pinned = _page_locked(array)
                 np.copyto(pinned, array)
                 out.set(pinned, stream=self._stream)
                 self._under_way.append((self._stream.record(), pinned))
@@ -85,9 +87,10 @@ class CupyNamespace:
         self.calls["to_host"] += len(arrays)
         self.calls["bytes_to_host"] += sum(array.nbytes for array in arrays)
         with self._here():
-            copies = [cupyx.empty_pinned(array.shape, array.dtype) for array in arrays]
+            copies = [_page_locked(array) for array in arrays]
             for array, copy in zip(arrays, copies, strict=True):
-                array.get(stream=self._stream, out=copy, blocking=False)
+                if copy.nbytes:
+                    array.get(stream=self._stream, out=copy, blocking=False)
             self._stream.synchronize()
         return copies
 
@@ -98,7 +101,11 @@ class CupyNamespace:
         with self._here(), cuda.gpus[self.device]:
             # sync=False: told of CuPy's stream, Numba would wait for it at every argument; ours is the same stream.
             converted = [cuda.as_cuda_array(arg, sync=False) if isinstance(arg, cupy.ndarray) else arg for arg in args]
-            kernel[blocks, self.threads, _numba_stream(self._stream.ptr)](*converted)
+            stream = _numba_stream(self.device, self._stream.ptr)
+            with warnings.catch_warnings():  # few blocks are no mistake where there is little to do
+                warnings.simplefilter("ignore", NumbaPerformanceWarning)
+                configured = kernel[blocks, self.threads, stream]
+            configured(*converted)
 
     def adopt(self, array: Any, call: str, name: str, stream: int | None) -> Any:
         device = cuda_device_of(array)
@@ -114,6 +121,12 @@ class CupyNamespace:
             self._stream = cupy.cuda.get_current_stream() if stream is None else _borrowed(stream)
         with self._here():
             return cupy.from_dlpack(array)
+
+
+def _page_locked(like: Any) -> npt.NDArray[Any]:
+    """Memory of the host that a device copies from and to by itself."""
+    pinned: npt.NDArray[Any] = (cupyx.empty_pinned if like.nbytes else np.empty)(like.shape, like.dtype)
+    return pinned
 
 
 def _borrowed(pointer: int) -> Any:
@@ -132,5 +145,6 @@ class _Pointer:
 
 
 @functools.cache
-def _numba_stream(pointer: int) -> Any:
+def _numba_stream(device: int, pointer: int) -> Any:
+    """Of the device, which must be the current one."""
     return cuda.external_stream(pointer) if pointer else cuda.default_stream()

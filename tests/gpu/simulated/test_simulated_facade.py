@@ -5,6 +5,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
+import spardl.torch as spt
 from spardl import SparseAllreduce, kernels
 from spardl.kernels.cuda.simulated import SimulatedArray, SimulatedNamespace
 
@@ -115,3 +116,18 @@ def test_tensors_come_without_a_copy_and_means_are_written_in_place():
 
 def test_load_gives_everyone_their_own():
     assert kernels.load("cuda") is not kernels.load("cuda")
+
+
+@pytest.mark.parametrize(
+    ("sync", "message"),
+    [
+        (spt.RNA(spt.SparDL(density=0.1, backend="cuda")), "RNA runs on the host, got backend='cuda'"),
+        (spt.SparDL(density=0.1, backend="cuda", momentum=0.9), "momentum correction runs on the host"),
+        (spt.SparDL(density=0.1, backend="cuda"), "one device, got them on cpu and meta"),
+    ],
+)
+def test_training_that_a_gpu_cannot_do_is_refused_at_the_door(sync, message):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, device="meta"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=message):
+        spt.distribute(optimizer, model, sync=sync, comm=MPI.COMM_SELF)
