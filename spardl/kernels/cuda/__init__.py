@@ -4,6 +4,8 @@ Nothing here is imported until someone asks for the backend. With ``NUMBA_ENABLE
 in Numba's simulator, without a GPU and without CuPy: for tests, not for work.
 """
 
+import importlib
+
 from spardl.kernels.api import Kernels
 
 
@@ -16,6 +18,7 @@ def open_device(device: int) -> Kernels:
         from spardl.kernels.cuda.simulated import SimulatedNamespace
 
         return CudaKernels(SimulatedNamespace(device=device))
+    importlib.import_module("numba_cuda")  # the CUDA that comes with Numba itself is older and compiles less
     from spardl.kernels.cuda.with_cupy import CupyNamespace, require_device
 
     require_device(device)

@@ -26,8 +26,9 @@ def accumulate_and_mark(
     counts: Any,
     bad: Any,
 ) -> None:
-    """Elements ``lo`` to ``hi``. ``counts`` gets the marks per tile, ``bad`` how far from the end the
-    first NaN or infinity stands, if there is one.
+    """Elements ``lo`` to ``hi``. ``counts`` gets the marks per tile.
+
+    ``bad`` gets how far from the end the first NaN or infinity stands; it was 0, and stays so if there is none.
     """
     words = cuda.shared.array(MOST_THREADS, uint32)
     sums = cuda.shared.array(MOST_THREADS, int32)

@@ -99,7 +99,7 @@ class CudaKernels:
         state = on.zeros(cut.STATES, np.int64)
         passes = -(-key_bits // on.digit_bits)
         buckets = 1 << on.digit_bits
-        tables = on.zeros(passes * buckets, np.int32)
+        tables = on.zeros(passes * buckets, np.int64)
         tiles = self._tiles(len(values))
         for number in range(passes):
             table = tables[number * buckets : (number + 1) * buckets]

@@ -7,7 +7,7 @@ device (``state``), so no pass waits for the host. Counts are integers: in which
 
 from typing import Any
 
-from numba import int32
+from numba import int32, int64
 
 from spardl.kernels.cuda.block import scan
 from spardl.kernels.cuda.jit import MOST_DIGITS, MOST_THREADS, cuda, kernel
@@ -18,7 +18,7 @@ KEY, TIES, LARGEST = 0, 1, 2
 STATES = 3
 
 
-@kernel("BqqqLN")
+@kernel("BqqqLL")
 def count_digits(bits: Any, magnitude: Any, open_bits: Any, left_open: Any, state: Any, table: Any) -> None:
     """``table`` gets how often each digit occurs: the bits from ``left_open`` to ``open_bits`` of a key."""
     counts = cuda.shared.array(MOST_DIGITS, int32)
@@ -38,10 +38,10 @@ def count_digits(bits: Any, magnitude: Any, open_bits: Any, left_open: Any, stat
             cuda.atomic.add(table, bucket, counts[bucket])
 
 
-@kernel("qqNL")
+@kernel("qqLL")
 def find_digit(digit_bits: Any, first_rank: Any, table: Any, state: Any) -> None:
     """One block: appends the digit of the k-th largest to what is known of its key; ``first_rank`` is k at first."""
-    sums = cuda.shared.array(MOST_THREADS, int32)
+    sums = cuda.shared.array(MOST_THREADS, int64)
     me, threads = cuda.threadIdx.x, cuda.blockDim.x
     buckets = 1 << digit_bits
     each = (buckets + threads - 1) // threads
