@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from collectives.test_law import assert_law_exactly
 from configurations import Setup, bits, setups, total
-from gpu.simulated.scheduler import Block
+from devices.simulated.scheduler import Block
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 

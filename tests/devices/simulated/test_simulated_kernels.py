@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from gpu.on_device import OnDevice
-from gpu.simulated.scheduler import Block
+from devices.on_device import OnDevice
+from devices.simulated.scheduler import Block
 from kernels.test_kernels import (  # noqa: F401
     LARGE,
     Types,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gpu.on_device import OnDevice
+from devices.on_device import OnDevice
 from kernels.test_kernels import (  # noqa: F401
     test_accumulate,
     test_accumulate_large_blocks,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from gpu.simulated import scheduler
+from devices.simulated import scheduler
 from mpi4py import MPI
 
 import spardl.torch as spt

@@ -1,0 +1,3 @@
+from devices.simulated import scheduler
+
+scheduler.install()

@@ -1,3 +1,0 @@
-from gpu.simulated import scheduler
-
-scheduler.install()
