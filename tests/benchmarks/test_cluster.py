@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "cluster.py"
-sys.path.insert(0, str(PROGRAM.parent))
+sys.path.append(str(PROGRAM.parent))  # last: tests have folders of the same names
 import cluster as emulated  # noqa: E402
 from cluster import Cluster, ClusterError  # noqa: E402
 
