@@ -74,12 +74,18 @@ def left(name):
 def sleeping_run(*options):
     """A run of its own, whose ranks sleep; gives its process, its name, and the ranks' process ids."""
     command = [sys.executable, str(PROGRAM), "--hosts", "2", *options, "--", "sleep", "100"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=hear_signals) as process:
         name = f"{emulated.PREFIX}{process.pid}-"
         try:
             yield process, name, wait_for_sleepers(name)
         finally:
             process.kill()
+
+
+def hear_signals():
+    """Also where the tests run in the background, whose shell has them ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_for_sleepers(name):
