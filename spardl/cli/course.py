@@ -83,7 +83,9 @@ class Course:
 
     @property
     def done(self) -> float:
-        """From 0 to 1."""
+        """From 0 to 1; there is always one iteration."""
+        if self.iteration == 0:
+            return 0.0
         if self._job.seconds is not None:
             return min(1.0, (time.perf_counter() - self._started) / self._job.seconds)
         return self.iteration / (self._steps * self._job.epochs)
@@ -105,6 +107,8 @@ class Course:
                 self._step(order)
                 if should_stop() and self.done < 1:
                     return False
+            if not self._losses:  # the time was over between two looks at the clock
+                break
             self.epochs.append(Epoch(len(self._losses), self.seconds, float(np.mean(self._losses))))
             self._losses = []
             self._order_from = self._shuffle.get_state()

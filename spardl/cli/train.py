@@ -121,8 +121,7 @@ def train(
     if folder is not None:
         # Importing torch takes long, and a signal that came meanwhile would end the process. So it waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-    import spardl.torch as spt  # not above: `spardl --help` need not wait for torch
-    from spardl.cli.course import Job, Sync
+    from spardl.cli.course import Job  # not above: `spardl --help` need not wait for torch
     from spardl.sync.delays import parse_delay
 
     try:
@@ -131,6 +130,16 @@ def train(
         raise click.BadParameter(str(error), param_hint="--delay") from error
     if seconds is not None and {"spardl", "dense"} & set(syncs):
         raise click.UsageError("--seconds: spardl and dense keep all ranks in step; compare with bsp, or give --epochs")
+    runs = _choose(syncs, density, teams, residual, warmup)
+    _compare(runs, Job(epochs, batch, lr, seed, delay, seconds), folder, json_path, plot_path)
+
+
+def _choose(
+    names: tuple[str, ...], density: float, teams: tuple[int | str, ...], residual: str, warmup: int
+) -> "dict[str, Sync]":
+    """What to compare, by the names that the table will show."""
+    import spardl.torch as spt
+
     others: dict[str, Sync] = {
         "dense": spt.Dense(),
         "rna": spt.RNA(),
@@ -142,7 +151,7 @@ def train(
         "bsp": spt.RNA(policy=spt.All()),
     }
     runs: dict[str, Sync] = {}
-    for name in syncs:
+    for name in names:
         if name in others:
             runs[name] = others[name]
             continue
@@ -150,7 +159,7 @@ def train(
             schedule = spt.Warmup(density, warmup) if warmup else density
             label = f"{name}, {number} teams" if number != 1 else name
             runs[label] = spt.SparDL(density=schedule, teams=number, residual=residual)
-    _compare(runs, Job(epochs, batch, lr, seed, delay, seconds), folder, json_path, plot_path)
+    return runs
 
 
 def _compare(

@@ -40,11 +40,10 @@ class Between:
         self._dtype = np.dtype(dtype)
         self._closing, post = (open_channel(everyone, dict, timeout, "RNA between groups") for _ in range(2))
         self.post = Post(everyone, post.pair)
-        self.group = next(tuple(group) for group in groups if everyone.me in group)
-        self.is_lead = everyone.me == self.group[0]
         self._averager = Averager([len(group) for group in groups])
         self._paces = Paces(groups) if regroups else None
         self._leads = {group[0]: number for number, group in enumerate(groups)}
+        self.is_lead = everyone.me in self._leads
         self._to_end = set(self._leads)
         self._handed_in: npt.NDArray[Any] | None = None  # and not yet sent
         self._asked_for: npt.NDArray[Any] | None = None  # weights whose mean with others is under way

@@ -96,7 +96,7 @@ class Engine:
         scheduler = Scheduler(group.size, policy, patience, terms, lambda: box.shift is not None)
         self._scheduler = _Driven(scheduler.run()) if group.me == SCHEDULER else None
         self._machines = [machine for machine in (self._worker, self._scheduler) if machine is not None]
-        self.traffic = Traffic()  # of all rounds
+        self._reduced = Traffic()  # by members of rounds
         self._task: Task[Sum] | None = None
         self._asked: Fetch | None = None  # for what a Want is under way
         self._fetched: dict[int, Sum | Shift] = {}  # by round
@@ -105,6 +105,14 @@ class Engine:
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def traffic(self) -> Traffic:
+        """Of all rounds, results for those who were absent, and weights between groups; notes do not count."""
+        total = Traffic()
+        for part in (self._reduced, self._post.traffic, *([self._between.post.traffic] if self._between else [])):
+            total.add(part)
+        return total
 
     def join(self) -> None:
         """After the box was closed: waits until all ranks have gone through all rounds, and raises what went wrong.
@@ -140,6 +148,8 @@ class Engine:
     def _drive(self, done: Callable[[], bool], advance: Callable[[], bool]) -> None:
         nap = _SHORTEST_NAP
         while not done():
+            if self._box.error is not None:
+                raise self._box.error
             if advance() | self._advance_between():
                 nap = _SHORTEST_NAP
             else:
@@ -154,8 +164,6 @@ class Engine:
             self._box.shift = shift
 
     def _advance(self) -> bool:
-        if self._box.error is not None:
-            raise self._box.error
         moved = self._take_notes() | self._take_parcels() | self._send_wanted()
         for machine in self._machines:
             while not machine.ended and self._answer(machine):
@@ -183,15 +191,9 @@ class Engine:
 
     def _end_with_other_groups(self, between: Between) -> None:
         """They may have much left to do."""
-
-        def advance() -> bool:
-            if self._box.error is not None:
-                raise self._box.error
-            return between.advance_end()
-
         self._drive(lambda: between.group_can_end, lambda: False)
         between.end_group()
-        self._drive(lambda: between.all_ended, advance)
+        self._drive(lambda: between.all_ended, between.advance_end)
 
     def _tell_fault(self, error: BaseException) -> None:
         note = Fault(f"{type(error).__name__}: {error}")
@@ -227,7 +229,6 @@ class Engine:
         for rank, round in able:
             self._wanted.remove((rank, round))
             parcel = self._write(round, self._box.log[round])
-            self.traffic.add(Traffic(messages_sent=1, bytes_sent=len(parcel)))
             self._post.send_parcel(rank, parcel)
         return bool(able)
 
@@ -276,7 +277,7 @@ class Engine:
             self._task = Task(self._rounds, ask.part, self._timeout, f"RNA's round {ask.go.round}", ask.go.number)
         moved = self._task.advance()
         if self._task.done:
-            self.traffic.add(self._task.traffic)
+            self._reduced.add(self._task.traffic)
             result, self._task = self._task.wait(), None
             machine.resume(result)
         return moved

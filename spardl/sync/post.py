@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 from spardl.effects import Bytes
 from spardl.runtime.group import Group
+from spardl.runtime.traffic import Traffic
 
 
 class Post:
@@ -21,6 +22,7 @@ class Post:
         self._to_self: tuple[deque[Bytes], deque[Bytes]] = (deque(), deque())
         self._arriving: deque[tuple[MPI.Request, int, Bytes]] = deque()  # parcels
         self._status = MPI.Status()
+        self.traffic = Traffic()  # parcels alone
 
     def send_note(self, to: int, note: bytes) -> None:
         self._send(0, to, np.frombuffer(note, np.uint8))
@@ -31,6 +33,8 @@ class Post:
             self.send_note(rank, note)
 
     def send_parcel(self, to: int, parcel: Bytes) -> None:
+        if to != self._group.me:
+            self.traffic.add(Traffic(messages_sent=1, bytes_sent=len(parcel)))
         self._send(1, to, parcel)
 
     def next_note(self) -> tuple[int, bytes] | None:
