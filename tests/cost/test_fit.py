@@ -29,6 +29,16 @@ def test_never_negative():
     assert (falling.alpha > 0, falling.beta) == (True, 0)
 
 
+def test_no_message_is_free():
+    """Few sizes, and times that grow faster than they: a plain fit puts the latency at zero."""
+    sizes = np.repeat([64, 4096, 2**18, 2**22], 5)
+    seconds = np.repeat([40e-6, 60e-6, 12e-3, 400e-3], 5)
+    line = fit_line(sizes, seconds)
+    assert line(64) >= 40e-6 * (1 - 1e-9)
+    assert line.alpha > 30e-6
+    assert line.beta > 0
+
+
 def test_needs_two_sizes():
     with pytest.raises(ValueError, match="at least two sizes"):
         fit_line([8, 8], [1, 1])
