@@ -17,6 +17,7 @@ from spardl.effects import Collective
 from spardl.kernels import memory
 from spardl.kernels.api import Kernels
 from spardl.residual import POLICIES
+from spardl.runtime import gpu_memory
 from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.mpi import Task, default_timeout
 from spardl.runtime.traffic import Traffic
@@ -161,7 +162,9 @@ class SparseAllreduce:
         device = kernels.cuda_device_of(grad)
         if device is None or self._config.algorithm != "spardl":
             return
-        self._kernels = traced_kernels(timeline.current(), kernels.open_cuda(device))
+        direct = gpu_memory.send_directly()
+        self._kernels = traced_kernels(timeline.current(), kernels.open_cuda(device, direct=direct))
+        self._channel.messages = self._kernels.arrays.messages
         if self._reducer is not None:  # was given a residual or a checkpoint, and may be elsewhere
             state, self._reducer = self._reducer.state_dict(), self._build(self._reducer.dtype)
             self._reducer.load_state_dict(state)

@@ -3,9 +3,11 @@
 A collective is a generator: it yields one of these and is resumed with what arrived. Peers are positions in the group
 that the runtime serves, 0 to P-1. A payload is any C-contiguous buffer, or a list of uint8 arrays to be sent as one;
 what arrives is a read-only uint8 array of the same bytes. Messages between two ranks keep their order.
+
+Where MPI reads a GPU's memory, payloads and what arrives may be there (``spardl.kernels.api.Messages``).
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -65,6 +67,14 @@ class Allreduce:
 def parts_of(payload: Any) -> list[Bytes]:
     """The arrays that a payload consists of."""
     return payload if isinstance(payload, list) else [np.frombuffer(payload, np.uint8)]
+
+
+def fronts(messages: Sequence[Any], count: int) -> list[Bytes]:
+    """The first ``count`` bytes of each, or all it has. What is in a GPU's memory is fetched at once."""
+    if all(isinstance(message, np.ndarray) for message in messages):
+        return [message[:count] for message in messages]
+    fetched: list[Bytes] = messages[0].fetch_fronts(messages, count)
+    return fetched
 
 
 Effect: TypeAlias = Exchange | Send | Recv | Flush | Allreduce

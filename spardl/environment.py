@@ -27,6 +27,11 @@ BACKEND = Variable(
     "auto",
     "kernels: native, numba, numpy or cuda; auto takes native, or numba where it was not compiled, and cuda on a GPU",
 )
+GPU_MESSAGES = Variable(
+    "SPARDL_GPU_MESSAGES",
+    "auto",
+    "direct hands a GPU's memory to MPI, host copies entries to the host first; auto asks MPI if it can",
+)
 PROFILE = Variable("SPARDL_PROFILE", "", 'a file of `spardl cost measure` for algorithm="auto" and teams="auto"')
 SIMD = Variable("SPARDL_SIMD", "auto", "portable switches AVX2 off")  # read in csrc/simd.cpp
 STALL_WARNING = Variable(
@@ -35,4 +40,4 @@ STALL_WARNING = Variable(
 TIMELINE = Variable("SPARDL_TIMELINE", "", "a file to which a timeline of all ranks is written, for Perfetto")
 TIMEOUT = Variable("SPARDL_TIMEOUT", "300", "seconds to wait for a peer before giving up")
 
-VARIABLES = (BACKEND, PROFILE, SIMD, STALL_WARNING, TIMELINE, TIMEOUT)
+VARIABLES = (BACKEND, GPU_MESSAGES, PROFILE, SIMD, STALL_WARNING, TIMELINE, TIMEOUT)

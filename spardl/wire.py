@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from spardl.effects import Bytes
+from spardl.effects import Bytes, fronts
 from spardl.errors import WireError
 from spardl.kernels import memory
-from spardl.kernels.api import Indices, Kernels, Values
+from spardl.kernels.api import Indices, Kernels, Messages, Values
 from spardl.sparse import index_dtype
 
 INDEX_CODINGS = ("auto", "raw", "packed")
@@ -55,9 +55,8 @@ class Codec:
         if self.values == "same":
             return values, None
         arrays = self.kernels.arrays
-        (values,) = arrays.to_host(values)
-        rounded = _widen(_narrow(values, self.values), self.values, values.dtype)
-        return arrays.from_host(rounded), arrays.from_host(values - rounded)
+        rounded = arrays.widen(arrays.narrow(values, self.values), self.values, values.dtype)
+        return rounded, arrays.subtract(values, rounded)
 
     def encode(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
         """One frame. ``values`` are written as they are after ``round``."""
@@ -65,14 +64,10 @@ class Codec:
         span = int(arrays.to_host(indices[count - 1 :])[0][0]) - base + 1 if count else 0
         bits = rice_bits(span, count)
         if self.indices == "packed" or (self.indices == "auto" and _packed_bytes(span, count, bits) < count * 4):
-            coding = _PACKED
-            *index_parts, values = arrays.to_host(*self.kernels.pack(indices, base, bits), values)
-            high_words = len(index_parts[1])
-        else:
-            coding, bits, high_words = _RAW, 0, 0
-            indices, values = arrays.to_host(indices, values)
-            index_parts = [(indices - indices.dtype.type(base)).astype(index_dtype(length), copy=False)]
-        return self._frame(index_parts, values, (coding, bits), (count, base, length, high_words))
+            low, high = self.kernels.pack(indices, base, bits)
+            return self._frame([low, high], values, (_PACKED, bits), (count, base, length, len(high)))
+        relative = arrays.shift(indices, -base, index_dtype(length))
+        return self._frame([relative], values, (_RAW, 0), (count, base, length, 0))
 
     def encode_shorter(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
         """One frame, sparse or dense, whichever is shorter. A dense block comes back with all its elements."""
@@ -88,34 +83,44 @@ class Codec:
         self, index_parts: list[npt.NDArray[Any]], values: Values, coding: tuple[int, int], sizes: tuple[int, ...]
     ) -> Bytes:
         codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), *coding)
-        payload = values if self.values == "same" else _narrow(values, self.values)
+        arrays = self.kernels.arrays
+        payload = values if self.values == "same" else arrays.narrow(values, self.values)
         header = np.frombuffer(_HEADER.pack(_MAGIC, *codes, *sizes), np.uint8)
-        return memory.concatenate([header, *map(_padded, [*index_parts, payload])])
+        frame: Bytes = arrays.messages.frame(header, arrays.messages.load(*index_parts, payload))
+        return frame
 
     def decode(self, frame: Bytes, wide_indices: bool) -> Block:
         """The block in ``frame``; indices as int64 if ``wide_indices``, else int32."""
-        if len(frame) < _HEADER.size:
+        return self.decode_all([frame], wide_indices)[0]
+
+    def decode_all(self, frames: Sequence[Bytes], wide_indices: bool) -> list[Block]:
+        """``decode`` for several frames: headers in a GPU's memory are fetched together."""
+        wanted = _WIDE if wide_indices else _NARROW
+        headers = fronts(frames, _HEADER.size)
+        return [self._decode(header, frame, wanted) for header, frame in zip(headers, frames, strict=True)]
+
+    def _decode(self, header: Bytes, frame: Bytes, wanted: np.dtype[Any]) -> Block:
+        if len(header) < _HEADER.size:
             raise WireError(f"frame of {len(frame)} bytes is shorter than its header")
-        magic, dtype_code, value_code, coding, bits, count, base, length, high_words = _HEADER.unpack_from(frame.data)
+        magic, dtype_code, value_code, coding, bits, count, base, length, high_words = _HEADER.unpack_from(header.data)
         if magic != _MAGIC:
             raise WireError(f"frame starts with {magic!r}, expected {_MAGIC!r}: do all ranks run the same spardl?")
         dtype = _DTYPES[dtype_code]
-        wanted, arrays = _WIDE if wide_indices else _NARROW, self.kernels.arrays
-        reader = _Reader(frame, _HEADER.size)
+        arrays = self.kernels.arrays
+        reader = _Reader(frame, _HEADER.size, arrays.messages)
         if coding == _PACKED:
             low = reader.take(-(-count * bits // 64), _WORD)
             high = reader.take(high_words, _WORD)
-            indices = self.kernels.unpack(arrays.from_host(low), arrays.from_host(high), count, base, bits, wanted)
+            indices = self.kernels.unpack(low, high, count, base, bits, wanted)
         elif coding == _DENSE:
             indices = arrays.from_host(np.arange(base, base + count, dtype=wanted))
         else:
-            relative = reader.take(count, index_dtype(length))
-            indices = arrays.from_host(relative.astype(wanted) if base == 0 else relative + wanted.type(base))
+            indices = arrays.shift(reader.take(count, index_dtype(length)), base, wanted)
         if value_code == 0:
             values = reader.take(count, dtype)
         else:
-            values = _widen(reader.take(count, np.dtype(np.uint16)), VALUE_CODINGS[value_code], dtype)
-        return Block(base, length, indices, arrays.from_host(values))
+            values = arrays.widen(reader.take(count, np.dtype(np.uint16)), VALUE_CODINGS[value_code], dtype)
+        return Block(base, length, indices, values)
 
 
 def rice_bits(span: int, count: int) -> int:
@@ -143,16 +148,16 @@ def dense_frame_bytes(length: int, itemsize: int) -> int:
 
 
 class _Reader:
-    """Takes arrays off a frame without copying; every part is padded to 8 bytes."""
+    """Takes arrays off a frame, one after the other; every part is padded to 8 bytes."""
 
-    def __init__(self, frame: Bytes, offset: int) -> None:
-        self._frame, self._offset = frame, offset
+    def __init__(self, frame: Bytes, offset: int, messages: Messages) -> None:
+        self._frame, self._offset, self._messages = frame, offset, messages
 
     def take(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         end = self._offset + count * dtype.itemsize
         if end > len(self._frame):
             raise WireError(f"frame of {len(self._frame)} bytes ends inside a part that reaches to byte {end}")
-        part = self._frame[self._offset : end].view(dtype)
+        part = self._messages.unload(self._frame[self._offset : end], dtype)
         self._offset = _pad(end)
         return part
 
@@ -171,7 +176,7 @@ def table_bytes(frames: int) -> int:
 def split(message: Bytes, expected: int) -> list[Bytes]:
     """The frames of a message, as views; there must be ``expected`` of them."""
     table = table_bytes(expected)
-    count, *lengths = message[:table].view(np.int64).tolist() if len(message) >= table else [-1]
+    count, *lengths = fronts([message], table)[0].view(np.int64).tolist() if len(message) >= table else [-1]
     ends = list(accumulate(lengths, initial=table))
     if count != expected or ends[-1] != len(message):
         raise WireError(f"expected a message of {expected} frames, got {len(message)} bytes that are not")
@@ -180,30 +185,3 @@ def split(message: Bytes, expected: int) -> list[Bytes]:
 
 def _pad(size: int) -> int:
     return -(-size // 8) * 8
-
-
-def _padded(part: npt.NDArray[Any]) -> Bytes:
-    """As bytes, with zeros after them where the next part would not be aligned."""
-    raw = part.view(np.uint8)
-    missing = -len(raw) % 8
-    return np.concatenate([raw, np.zeros(missing, np.uint8)]) if missing else raw
-
-
-def _narrow(values: Values, coding: str) -> npt.NDArray[np.uint16]:
-    """Nearest 16-bit number, ties to even; what would overflow becomes the largest finite one."""
-    largest = _LARGEST[coding]
-    single = np.clip(values, -largest, largest).astype(np.float32, copy=False)
-    if coding == "fp16":
-        return single.astype(np.float16).view(np.uint16)
-    bits = single.view(np.uint32)
-    odd = (bits >> np.uint32(16)) & np.uint32(1)
-    return ((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype(np.uint16)
-
-
-_LARGEST = {"fp16": float(np.finfo(np.float16).max), "bf16": float(np.uint32(0x7F7F0000).view(np.float32))}
-
-
-def _widen(codes: npt.NDArray[np.uint16], coding: str, dtype: np.dtype[Any]) -> Values:
-    if coding == "fp16":
-        return codes.view(np.float16).astype(dtype)
-    return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(dtype, copy=False)

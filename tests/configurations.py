@@ -49,7 +49,8 @@ class Setup:
         return list(rng.standard_normal((self.ranks, self.n)).astype(self.dtype))
 
     def reduce(self, reducers, grads):
-        return loopback([r.reduce(g) for r, g in zip(reducers, grads, strict=True)], seed=self.order)
+        generators = [r.reduce(g) for r, g in zip(reducers, grads, strict=True)]
+        return loopback(generators, seed=self.order, messages=[r._kernels.arrays.messages for r in reducers])
 
 
 @st.composite

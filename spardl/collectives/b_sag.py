@@ -41,7 +41,7 @@ def b_sag(party: Party, held: Pair, width: Width) -> Collective[tuple[Pair, Widt
     peers = party.layout.peers_of(party.rank)
     mine = party.as_on_the_wire(held, 1)
     frames = yield from bruck(peers, party.team, party.frame(party.position, mine))
-    parts = [party.frames.read(frame, sender) for frame, sender in zip(frames, peers, strict=True)]
-    total = party.kernels.add_many(parts)  # in team order, so that all peers get the same bits
+    # In team order, so that all peers get the same bits.
+    total = party.kernels.add_many(party.frames.read_all(frames, peers))
     kept = party.keep_largest(total, len(peers))
     return kept, replace(width, seen=party.kernels.arrays.count_nonzero(total[1]))

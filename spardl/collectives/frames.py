@@ -29,10 +29,15 @@ class Frames:
 
     def read(self, frame: Bytes, sender: int) -> Pair:
         """The entries in a frame from rank ``sender``."""
-        block = self.codec.decode(frame, index_dtype(self.size) == np.int64)
-        if block.values.dtype != self.dtype:
-            raise dtype_disagreement({self.rank: str(self.dtype), sender: str(block.values.dtype)})
-        return block.indices, block.values
+        return self.read_all([frame], [sender])[0]
+
+    def read_all(self, frames: Sequence[Bytes], senders: Sequence[int]) -> list[Pair]:
+        """The entries in each of several frames."""
+        blocks = self.codec.decode_all(frames, index_dtype(self.size) == np.int64)
+        for block, sender in zip(blocks, senders, strict=True):
+            if block.values.dtype != self.dtype:
+                raise dtype_disagreement({self.rank: str(self.dtype), sender: str(block.values.dtype)})
+        return [(block.indices, block.values) for block in blocks]
 
 
 def joined(blocks: Sequence[Pair], size: int, arrays: Arrays = memory.HOST) -> SparseVector:

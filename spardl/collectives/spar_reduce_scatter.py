@@ -24,8 +24,9 @@ def spar_reduce_scatter(party: Party, grad: Values, residual: Values, most: int)
             party.selector.accumulate_blocks(grad, residual, later)
         source = team[r.source]
         arrived = yield Recv(source, step)
-        for block, frame in zip(r.receives, wire.split(arrived, len(r.receives)), strict=True):
-            party.selector.receive(block, *party.frames.read(frame, source))
+        frames = wire.split(arrived, len(r.receives))
+        for block, entries in zip(r.receives, party.frames.read_all(frames, [source] * len(frames)), strict=True):
+            party.selector.receive(block, *entries)
     indices, values = party.selector.select(position, most)
     party.ledger.sent(position, indices, None)
     return indices, values

@@ -115,4 +115,5 @@ def _gather(party: Party, held: Pair) -> Collective[list[Pair]]:
         return [held]
     held = party.as_on_the_wire(held, party.layout.teams)
     frames = yield from gather(team, position, party.frame(position, held))
-    return [held if block == position else party.frames.read(frame, team[block]) for block, frame in enumerate(frames)]
+    blocks = party.frames.read_all(frames[:position] + frames[position + 1 :], team[:position] + team[position + 1 :])
+    return [*blocks[:position], held, *blocks[position:]]

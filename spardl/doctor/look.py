@@ -1,6 +1,5 @@
 """Gathers the facts of this rank. Nothing here judges, and nothing is imported that training would not import."""
 
-import ctypes
 import importlib.util
 import os
 import platform
@@ -13,7 +12,7 @@ from mpi4py import MPI
 
 from spardl import kernels, revision
 from spardl.doctor.facts import Facts
-from spardl.runtime import launch
+from spardl.runtime import gpu_memory, launch
 
 PACKAGES = ("spardl", "mpi4py", "numpy", "numba", "torch")
 _SETTINGS = (
@@ -67,7 +66,7 @@ def look(comm: MPI.Intracomm, shm_free: int) -> Facts:
         threads=_threads(os.environ.get("OMP_NUM_THREADS", "")),
         shm_free=shm_free,
         gpus=_gpus(),
-        mpi_takes_gpu_memory=_mpi_takes_gpu_memory(),
+        mpi_takes_gpu_memory=gpu_memory.mpi_takes(gpu_memory.CUDA + gpu_memory.AMD),
         fabrics=sorted(path.name for path in Path("/sys/class/infiniband").glob("*")),
         transports=_transports(),
         settings={name: value for name, value in sorted(os.environ.items()) if name.startswith(_SETTINGS)},
@@ -126,19 +125,6 @@ def _gpus() -> int:
     if Path("/dev/kfd").exists():  # AMD's compute driver; each GPU has a render node
         return nvidia or len(list(Path("/dev/dri").glob("renderD*")))
     return nvidia
-
-
-def _mpi_takes_gpu_memory() -> bool:
-    """MPICH and Open MPI tell by a function of theirs; there are none of it where they cannot."""
-    try:
-        library = ctypes.CDLL(launch.library_path() or None)
-        return any(
-            bool(getattr(library, name)())
-            for name in ("MPIX_Query_cuda_support", "MPIX_Query_hip_support", "MPIX_Query_rocm_support")
-            if hasattr(library, name)
-        )
-    except OSError:
-        return False
 
 
 def _transports() -> list[str]:

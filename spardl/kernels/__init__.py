@@ -47,12 +47,15 @@ _REMEDY = {
 }
 
 
-def open_cuda(device: int) -> Kernels:
-    """The cuda backend for one device. Not shared: it follows the stream of one reducer's gradients."""
+def open_cuda(device: int, *, direct: bool = False) -> Kernels:
+    """The cuda backend for one device. Not shared: it follows the stream of one reducer's gradients.
+
+    ``direct``: messages stay in the device's memory, for an MPI that takes them there.
+    """
     from spardl.kernels.cuda import open_device
 
     try:
-        return open_device(device)
+        return open_device(device, direct)
     except ImportError as error:
         raise ValueError(f"backend {CUDA!r} is not available here: {error}. {_REMEDY[CUDA]}") from error
 

@@ -39,11 +39,42 @@ class Split(NamedTuple):
     rest_values: Values
 
 
+class Messages(Protocol):
+    """Memory that messages are written in, sent from and received into: the host's, or a GPU's where MPI reads that.
+
+    Bytes in a GPU's memory have ``len``, ``nbytes`` and slices as an array of uint8 has; ``spardl.effects.fronts``
+    reads the first of them.
+    """
+
+    def load(self, *arrays: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
+        """A backend's arrays as parts of a message."""
+
+    def unload(self, part: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """The way back."""
+
+    def frame(self, header: npt.NDArray[np.uint8], parts: Sequence[npt.NDArray[Any]]) -> Any:
+        """The bytes of a header of the host's and of loaded parts, each padded with zeros to a multiple of eight."""
+
+    def seal(self, parts: Sequence[Any]) -> Any:
+        """Frames and bytes of the host's as one message, which MPI may read."""
+
+    def inbox(self, count: int) -> Any:
+        """Room for a message, which MPI may write."""
+
+    def handle(self, message: Any) -> Any:
+        """What MPI is handed."""
+
+    def opened(self, message: Any) -> Any:
+        """A message that has arrived, or has been opened before: bytes that are not to be written any more."""
+
+
 class Arrays(Protocol):
     """Where a backend's arrays live, and what is done with them beside kernels.
 
     Arrays of a GPU have ``len``, ``dtype``, slices and ``view`` as NumPy's have; nothing else may be relied on.
     """
+
+    messages: Messages
 
     def empty(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]: ...
 
@@ -65,6 +96,17 @@ class Arrays(Protocol):
         """``dense`` becomes a copy of a NumPy array."""
 
     def divide(self, values: Values, divisor: int) -> Values: ...
+
+    def subtract(self, values: Values, others: Values) -> Values: ...
+
+    def shift(self, indices: Indices, by: int, dtype: npt.DTypeLike) -> Indices:
+        """``indices + by`` as ``dtype``, which can hold that."""
+
+    def narrow(self, values: Values, coding: str) -> npt.NDArray[np.uint16]:
+        """Nearest 16-bit number, ties to even; what would overflow becomes the largest finite one."""
+
+    def widen(self, codes: npt.NDArray[np.uint16], coding: str, dtype: npt.DTypeLike) -> Values:
+        """The way back, exact."""
 
     def all_finite(self, values: Values) -> bool: ...
 

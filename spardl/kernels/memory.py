@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from spardl.kernels import half
+from spardl.kernels.api import Messages
+
 try:
     from spardl.kernels import _native
 except ImportError:
@@ -36,8 +39,43 @@ def concatenate(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.concatenate(parts, out=empty(sum(map(len, parts)), parts[0].dtype))
 
 
+class HostMessages:
+    """See ``spardl.kernels.api.Messages``: here they are arrays of uint8."""
+
+    def load(self, *arrays: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
+        return arrays
+
+    def unload(self, part: npt.NDArray[np.uint8], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return part.view(dtype)
+
+    def frame(self, header: npt.NDArray[np.uint8], parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
+        return concatenate([header, *map(_padded, parts)])
+
+    def seal(self, parts: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+        return concatenate(parts)
+
+    def inbox(self, count: int) -> npt.NDArray[np.uint8]:
+        return empty(count, np.uint8)
+
+    def handle(self, message: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        return message
+
+    def opened(self, message: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        message.flags.writeable = False
+        return message
+
+
+def _padded(part: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    raw = part.view(np.uint8)
+    missing = -len(raw) % 8
+    return np.concatenate([raw, np.zeros(missing, np.uint8)]) if missing else raw
+
+
 class HostArrays:
     """See ``spardl.kernels.api.Arrays``: here they are NumPy's."""
+
+    messages: Messages = HostMessages()
+    narrow, widen = staticmethod(half.narrow), staticmethod(half.widen)
 
     empty, zeros, concatenate = staticmethod(empty), staticmethod(zeros), staticmethod(concatenate)
 
@@ -58,6 +96,17 @@ class HostArrays:
     def divide(self, values: npt.NDArray[Any], divisor: int) -> npt.NDArray[Any]:
         quotients: npt.NDArray[Any] = values / values.dtype.type(divisor)
         return quotients
+
+    def subtract(self, values: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        differences: npt.NDArray[Any] = values - others
+        return differences
+
+    def shift(self, indices: npt.NDArray[Any], by: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        if indices.dtype == dtype:
+            shifted: npt.NDArray[Any] = indices + indices.dtype.type(by)
+        else:
+            shifted = np.add(indices, by, dtype=np.int64).astype(dtype, copy=False)
+        return shifted
 
     def all_finite(self, values: npt.NDArray[Any]) -> bool:
         return bool(np.isfinite(values).all())

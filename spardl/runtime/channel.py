@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from spardl.effects import Bytes, parts_of
+from spardl.effects import Bytes, fronts, parts_of
 from spardl.errors import OutOfStep, from_notice, to_notice
 from spardl.kernels import memory
+from spardl.kernels.api import Messages
 from spardl.runtime.group import Group
 from spardl.runtime.inspector import Lookout
 from spardl.runtime.meeting import duplicate
@@ -53,6 +54,7 @@ class Channel:
         self.group, self.pair, self.warn_after = group, pair, warn_after
         self.lookout = Lookout(group.size)
         self.track: int | None = None  # in the timeline, if there is one
+        self.messages: Messages = memory.HOST.messages  # where they are made and arrive; a GPU's, if MPI reads that
         self._data_tag, self._control_tag = group.tags(pair)
         self._position = {rank: position for position, rank in enumerate(group.ranks)}
         self._call = 0
@@ -172,8 +174,8 @@ class Channel:
 
     def send(self, to: int, payload: Any) -> "Outgoing":
         envelope = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
-        message = memory.concatenate([envelope, *parts_of(payload)])
-        request = self.group.comm.Isend([message, MPI.BYTE], self.group.ranks[to], self._data_tag)
+        message = self.messages.seal([envelope, *parts_of(payload)])
+        request = self.group.comm.Isend([self.messages.handle(message), MPI.BYTE], self.group.ranks[to], self._data_tag)
         return Outgoing(request, message, to)
 
     def prepare_sums(self, timeout: float) -> None:
@@ -217,23 +219,23 @@ class Channel:
         message = self.group.comm.Improbe(self.group.ranks[source], self._data_tag, self._status)
         if message is None:
             return None
-        buffer = memory.empty(self._status.Get_count(MPI.BYTE), np.uint8)
-        return Incoming(message.Irecv([buffer, MPI.BYTE]), buffer, source)
+        buffer = self.messages.inbox(self._status.Get_count(MPI.BYTE))
+        return Incoming(message.Irecv([self.messages.handle(buffer), MPI.BYTE]), buffer, source)
 
     def accept(self, incoming: "Incoming") -> Bytes | None:
         """The payload of a received message, or None if it is of another call: left over, or early."""
-        call = _call_of(incoming.buffer)
+        message = self.messages.opened(incoming.buffer)
+        call = _call_of(message)
         if call > self._call:
-            self._early[incoming.source].append(incoming.buffer)
+            self._early[incoming.source].append(message)
         if call != self._call:
             return None
-        payload = incoming.buffer[_ENVELOPE.size :]
-        payload.flags.writeable = False
+        payload: Bytes = message[_ENVELOPE.size :]
         return payload
 
 
 def _call_of(message: Bytes) -> int:
-    magic, call = _ENVELOPE.unpack_from(message.data)
+    magic, call = _ENVELOPE.unpack_from(fronts([message], _ENVELOPE.size)[0].data)
     if magic != _MAGIC:
         raise OutOfStep("a message arrived that spardl did not send: is something else using its tags?")
     return int(call)

@@ -9,27 +9,36 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from spardl.effects import Allreduce, Bytes, Collective, Effect, Exchange, Recv, Send, parts_of
 from spardl.errors import Deadlock
+from spardl.kernels import memory
+from spardl.kernels.api import Messages
 from spardl.runtime.traffic import Traffic
 
 
-def loopback(generators: Sequence[Collective[Any]], *, seed: int | None = None) -> list[Any]:
+def loopback(
+    generators: Sequence[Collective[Any]], *, seed: int | None = None, messages: Sequence[Messages] | None = None
+) -> list[Any]:
     """Runs one generator per rank to the end and returns what each returned.
 
-    With ``seed``, the order in which ranks move is drawn at random; the results must not depend on it. An error on one
-    rank closes the others and is raised here.
+    With ``seed``, the order in which ranks move is drawn at random; the results must not depend on it. ``messages``: by
+    rank, in what memory; the host's by default. An error on one rank closes the others and is raised here.
     """
-    return Loopback(generators, seed=seed).run()
+    return Loopback(generators, seed=seed, messages=messages).run()
 
 
 class Loopback:
     """A run, with every rank's traffic to look at afterwards."""
 
-    def __init__(self, generators: Sequence[Collective[Any]], *, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        generators: Sequence[Collective[Any]],
+        *,
+        seed: int | None = None,
+        messages: Sequence[Messages] | None = None,
+    ) -> None:
         self._generators = list(generators)
+        self._messages = messages or [memory.HOST.messages] * len(self._generators)
         self._order = None if seed is None else random.Random(seed)
         self._mail: defaultdict[tuple[int, int], deque[Bytes]] = defaultdict(deque)
         self._waiting: dict[int, Exchange | Recv] = {}
@@ -73,8 +82,11 @@ class Loopback:
     def _post(self, rank: int, effect: Exchange | Send) -> None:
         if not 0 <= effect.to < len(self._generators):
             raise ValueError(f"rank {rank} sends to rank {effect.to}, but there are {len(self._generators)} ranks")
-        payload = np.concatenate(parts_of(effect.payload))  # a copy: the sender may use its buffer again
-        payload.flags.writeable = False
+        here, there = self._messages[rank], self._messages[effect.to]
+        sealed = here.seal(parts_of(effect.payload))  # a copy: the sender may use its buffer again
+        arriving = there.inbox(len(sealed))
+        there.handle(arriving)[:] = here.handle(sealed)
+        payload = there.opened(arriving)
         self._mail[rank, effect.to].append(payload)
         self.traffic[rank].messages_sent += 1
         self.traffic[rank].bytes_sent += len(payload)

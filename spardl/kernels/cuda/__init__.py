@@ -9,7 +9,7 @@ import importlib
 from spardl.kernels.api import Kernels
 
 
-def open_device(device: int) -> Kernels:
+def open_device(device: int, direct: bool = False) -> Kernels:
     """Kernels for one device. Raises ImportError if something is not installed, ValueError if there is no device."""
     from spardl.kernels.cuda.backend import CudaKernels
     from spardl.kernels.cuda.jit import SIMULATED
@@ -17,9 +17,9 @@ def open_device(device: int) -> Kernels:
     if SIMULATED:
         from spardl.kernels.cuda.simulated import SimulatedNamespace
 
-        return CudaKernels(SimulatedNamespace(device=device))
+        return CudaKernels(SimulatedNamespace(device=device), direct)
     importlib.import_module("numba_cuda")  # the CUDA that comes with Numba itself is older and compiles less
     from spardl.kernels.cuda.with_cupy import CupyNamespace, require_device
 
     require_device(device)
-    return CudaKernels(CupyNamespace(device))
+    return CudaKernels(CupyNamespace(device), direct)

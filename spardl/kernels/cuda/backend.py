@@ -22,9 +22,9 @@ class CudaKernels:
 
     name = "cuda"
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, direct: bool = False) -> None:
         self._on = namespace
-        self.arrays: Arrays = DeviceArrays(namespace)
+        self.arrays: Arrays = DeviceArrays(namespace, direct)
 
     # -- accumulate ----------------------------------------------------------------------------------------------------
 

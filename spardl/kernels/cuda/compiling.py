@@ -45,6 +45,7 @@ def compile_all(architectures: Iterable[tuple[int, int]] = ARCHITECTURES) -> Ite
 
 def to_ptx(function: Any, letters: str, value: Any, index: Any, architecture: tuple[int, int]) -> str:
     arrays = {"V": value, "I": index, "L": types.int64, "M": types.uint32, "W": types.uint64}
+    arrays |= {"H": types.uint16, "F": types.float32}
     arrays["B"] = types.int32 if value == types.float32 else types.int64
     scalars = {"v": value, "q": types.int64}
     signature = tuple(scalars[letter] if letter in scalars else arrays[letter][::1] for letter in letters)

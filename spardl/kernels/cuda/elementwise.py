@@ -15,6 +15,20 @@ def divide(values: Any, divisor: Any, out: Any) -> None:
         out[at] = values[at] / divisor
 
 
+@kernel("VVV")
+def subtract(values: Any, others: Any, out: Any) -> None:
+    at = cuda.grid(1)
+    if at < len(values):
+        out[at] = values[at] - others[at]
+
+
+@kernel("IqI")
+def shift(indices: Any, by: Any, out: Any) -> None:
+    at = cuda.grid(1)
+    if at < len(indices):
+        out[at] = indices[at] + by
+
+
 @kernel("VvL")
 def find_non_finite(values: Any, infinity: Any, bad: Any) -> None:
     """``bad`` becomes 1 if a value is NaN or infinite. All who write there write the same."""

@@ -36,8 +36,8 @@ if SIMULATED:
 
 cuda: Any = _InsideKernel() if SIMULATED else numba_cuda
 
-# Name → (Python function, letters). V values, I indices, B values as integers of their size, L int64, M uint32 and
-# W uint64 arrays; v one value, q one int64.
+# Name → (Python function, letters). V values, I indices, B values as integers of their size, L int64, H uint16,
+# M uint32, W uint64 and F float32 arrays; v one value, q one int64.
 KERNELS: dict[str, tuple[Callable[..., None], str]] = {}
 
 

@@ -30,6 +30,9 @@ class Namespace(Protocol):
 
     def fill_with_zeros(self, array: DeviceArray) -> None: ...
 
+    def copy(self, array: DeviceArray, out: DeviceArray) -> None:
+        """Within the device; of equal length and dtype."""
+
     def running_sum(self, array: DeviceArray) -> DeviceArray:
         """Of integers, as int64: each with all before it."""
 
@@ -38,6 +41,12 @@ class Namespace(Protocol):
 
     def to_host(self, *arrays: DeviceArray) -> list[npt.NDArray[Any]]:
         """Copies in page-locked memory, finished when this returns: the stream has been waited for, once."""
+
+    def wait(self) -> None:
+        """For all that was put on the stream."""
+
+    def for_mpi(self, array: DeviceArray) -> Any:
+        """The array, as mpi4py takes it."""
 
     def launch(self, kernel: Any, blocks: int, *args: Any) -> None:
         """Runs a kernel with ``threads`` threads in each of ``blocks`` blocks; none of either is no launch."""

@@ -83,6 +83,9 @@ class SimulatedNamespace:
     def fill_with_zeros(self, array: SimulatedArray) -> None:
         array._memory.fill(0)
 
+    def copy(self, array: SimulatedArray, out: SimulatedArray) -> None:
+        np.copyto(out._memory, array._memory, casting="no")
+
     def running_sum(self, array: SimulatedArray) -> SimulatedArray:
         return SimulatedArray(np.cumsum(array._memory, dtype=np.int64), self.device)
 
@@ -99,6 +102,12 @@ class SimulatedNamespace:
         self.calls["to_host"] += len(arrays)
         self.calls["bytes_to_host"] += sum(array.nbytes for array in arrays)
         return [array._memory.copy() for array in arrays]
+
+    def wait(self) -> None:
+        self.calls["waits"] += 1
+
+    def for_mpi(self, array: SimulatedArray) -> npt.NDArray[Any]:
+        return array._memory
 
     def launch(self, kernel: Any, blocks: int, *args: Any) -> None:
         if blocks == 0:

@@ -64,6 +64,11 @@ class CupyNamespace:
             if array.nbytes:
                 array.data.memset_async(0, array.nbytes, self._stream)
 
+    def copy(self, array: Any, out: Any) -> None:
+        with self._here():
+            if array.nbytes:
+                out.data.copy_from_device_async(array.data, array.nbytes, self._stream)
+
     def running_sum(self, array: Any) -> Any:
         with self._here():
             return cupy.cumsum(array, dtype=np.int64)
@@ -93,6 +98,13 @@ class CupyNamespace:
                     array.get(stream=self._stream, out=copy, blocking=False)
             self._stream.synchronize()
         return copies
+
+    def wait(self) -> None:
+        self.calls["waits"] += 1
+        self._stream.synchronize()
+
+    def for_mpi(self, array: Any) -> Any:
+        return array
 
     def launch(self, kernel: Any, blocks: int, *args: Any) -> None:
         if blocks == 0:

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from spardl import NonFiniteGradient, SparseVector, schedule
+from spardl.kernels.cuda.messages import DirectMessages
 
 small = setups(max_n=150, max_ranks=6)
 
@@ -26,20 +27,31 @@ class Placed(Setup):
         ]
 
 
-def placed(setup):
-    return Placed(*astuple(setup))
+class Direct(Placed):
+    """And messages of (simulated) GPUs are in their memory."""
+
+    def reducers(self, *args, **options):
+        reducers = super().reducers(*args, **options)
+        for reducer in reducers:
+            if reducer._kernels.name == "cuda":
+                reducer._kernels.arrays.messages = DirectMessages(reducer._kernels.arrays._on)
+        return reducers
 
 
-@given(setup=small)
-@settings(max_examples=15)
-def test_law_and_consensus_exactly_on_integers(setup):
-    assert_law_exactly(placed(setup), ["cuda"])
+def placed(setup, direct=False):
+    return (Direct if direct else Placed)(*astuple(setup))
 
 
-@given(setup=small)
-@settings(max_examples=12)
-def test_ranks_on_cpus_and_gpus_agree(setup):
-    assert_law_exactly(placed(setup), ["cuda", "native", "numba", "numpy"])
+@given(setup=small, direct=st.booleans())
+@settings(max_examples=20)
+def test_law_and_consensus_exactly_on_integers(setup, direct):
+    assert_law_exactly(placed(setup, direct), ["cuda"])
+
+
+@given(setup=small, direct=st.booleans())
+@settings(max_examples=16)
+def test_ranks_on_cpus_and_gpus_agree(setup, direct):
+    assert_law_exactly(placed(setup, direct), ["cuda", "native", "numba", "numpy"])
 
 
 @pytest.mark.parametrize("ranks", range(1, 7))
@@ -47,14 +59,15 @@ def test_law_for_every_number_of_ranks_and_teams(ranks):
     for teams in schedule.team_counts(ranks):
         for sag in ["r", "b"] if schedule.is_power_of_two(teams) else ["b"]:
             setup = Setup(ranks, teams, sag, 64 + ranks, 9, "float32", "auto", ranks, 7)
-            assert_law_exactly(placed(setup), ["cuda", "native"], reduces=2)
+            assert_law_exactly(placed(setup, direct=ranks % 2 == 0), ["cuda", "native"], reduces=2)
 
 
-@given(setup=small, wire_dtype=st.sampled_from(["same", "bf16", "fp16"]))
-@settings(max_examples=15)
-def test_a_gpu_s_bits_are_those_of_a_cpu(setup, wire_dtype):
+@given(setup=small, wire_dtype=st.sampled_from(["same", "bf16", "fp16"]), direct=st.booleans())
+@settings(max_examples=20)
+def test_a_gpu_s_bits_are_those_of_a_cpu(setup, wire_dtype, direct):
     """Results and residuals, on real numbers, over several reduces: thresholds are learnt alike."""
-    ours, theirs = (placed(setup).reducers([backend], wire_dtype=wire_dtype) for backend in ("cuda", "numpy"))
+    ours = placed(setup, direct).reducers(["cuda"], wire_dtype=wire_dtype)
+    theirs = placed(setup).reducers(["numpy"], wire_dtype=wire_dtype)
     rng = np.random.default_rng(setup.seed)
     for _ in range(3):
         grads = setup.float_gradients(rng)
