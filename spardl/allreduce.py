@@ -95,7 +95,8 @@ class SparseAllreduce:
         self._follows_gradient = kernels.resolve(backend) in (AUTO, kernels.CUDA)  # until the first one is there
 
         def config() -> dict[str, Any]:
-            self._kernels = traced_kernels(timeline.current(), kernels.load(backend))
+            self._direct = gpu_memory.send_directly()
+            self._kernels = traced_kernels(timeline.current(), kernels.load(backend, direct=self._direct))
             if self._kernels.name == kernels.CUDA and algorithm != "spardl":
                 raise ValueError(
                     f"SparseAllreduce: backend='cuda' knows algorithm='spardl' only, got {algorithm!r}; "
@@ -149,6 +150,7 @@ class SparseAllreduce:
     def _reduce(self, grad: Any, stream: int | None) -> Collective[SparseVector]:
         if self._follows_gradient:
             self._follow(grad)
+        self._channel.messages = self._kernels.arrays.messages
         grad = self._kernels.arrays.adopt(grad, "reduce", "grad", stream)
         _check_gradient(grad, self._config.size, None if self._reducer is None else self._reducer.dtype)
         reducer = self._reducer or self._build(grad.dtype)
@@ -162,9 +164,7 @@ class SparseAllreduce:
         device = kernels.cuda_device_of(grad)
         if device is None or self._config.algorithm != "spardl":
             return
-        direct = gpu_memory.send_directly()
-        self._kernels = traced_kernels(timeline.current(), kernels.open_cuda(device, direct=direct))
-        self._channel.messages = self._kernels.arrays.messages
+        self._kernels = traced_kernels(timeline.current(), kernels.open_cuda(device, direct=self._direct))
         if self._reducer is not None:  # was given a residual or a checkpoint, and may be elsewhere
             state, self._reducer = self._reducer.state_dict(), self._build(self._reducer.dtype)
             self._reducer.load_state_dict(state)

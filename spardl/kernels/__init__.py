@@ -19,15 +19,18 @@ BACKENDS = ("native", "numba", "numpy")  # for arrays in the host's memory
 CUDA = "cuda"
 
 
-def load(name: str = "auto") -> Kernels:
-    """The backend called ``name``; ``"auto"`` asks ``SPARDL_BACKEND``, then prefers native to numba."""
+def load(name: str = "auto", *, direct: bool = False) -> Kernels:
+    """The backend called ``name``; ``"auto"`` asks ``SPARDL_BACKEND``, then prefers native to numba.
+
+    ``direct``: see ``open_cuda``.
+    """
     name = resolve(name)
     if name == "auto":
         return _best_available()
     if name not in (*BACKENDS, CUDA):
         raise ValueError(f"backend: expected one of {('auto', *BACKENDS, CUDA)}, got {name!r}")
     if name == CUDA:
-        return open_cuda(0)
+        return open_cuda(0, direct=direct)
     try:
         return _load(name)
     except ImportError as error:

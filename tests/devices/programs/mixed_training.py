@@ -1,11 +1,15 @@
 """Trains on ranks of which some have a (simulated) GPU and some none; all must end with the weights of CPUs alone."""
 
+import os
+
 import numpy as np
 import torch
 from devices.simulated import scheduler
 from mpi4py import MPI
 
 import spardl.torch as spt
+from spardl.kernels.cuda import arrays
+from spardl.kernels.cuda.messages import DirectMessages
 
 scheduler.install()
 comm = MPI.COMM_WORLD
@@ -30,9 +34,23 @@ def train(backend):
     return np.concatenate([p.detach().numpy().ravel() for p in model.parameters()]).tobytes(), residuals
 
 
-mixed = train("cuda" if comm.rank % 2 == 0 else "native")
-assert len(set(comm.allgather(mixed[0]))) == 1, "ranks differ"
-assert mixed == train("native"), "a GPU changed bits"
+class Counted(DirectMessages):
+    sealed = 0
+
+    def seal(self, parts):
+        Counted.sealed += 1
+        return super().seal(parts)
+
+
+arrays.DirectMessages = Counted
+expected = train("native")
+has_gpu = comm.rank % 2 == 0
+for way in ("host", "direct"):  # here MPI takes a GPU's memory, as the simulator's is the host's
+    os.environ["SPARDL_GPU_MESSAGES"] = way
+    mixed = train("cuda" if has_gpu else "native")
+    assert len(set(comm.allgather(mixed[0]))) == 1, "ranks differ"
+    assert mixed == expected, "a GPU changed bits"
+    assert (Counted.sealed > 0) == (has_gpu and way == "direct")
 
 try:
     train("cuda" if comm.rank == 0 else "fortran")

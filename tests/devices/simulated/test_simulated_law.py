@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from spardl import NonFiniteGradient, SparseVector, schedule
-from spardl.kernels.cuda.messages import DirectMessages
+from spardl.kernels.cuda import messages
 
 small = setups(max_n=150, max_ranks=6)
 
@@ -34,7 +34,7 @@ class Direct(Placed):
         reducers = super().reducers(*args, **options)
         for reducer in reducers:
             if reducer._kernels.name == "cuda":
-                reducer._kernels.arrays.messages = DirectMessages(reducer._kernels.arrays._on)
+                reducer._kernels.arrays.messages = messages.DirectMessages(reducer._kernels.arrays._on)
         return reducers
 
 
@@ -140,6 +140,24 @@ def test_checkpoints_move_between_devices():
         other.load_state_dict(one.state_dict())
     grads = setup.float_gradients(rng)
     assert bits(setup.reduce(ours, grads)[0]) == bits(setup.reduce(theirs, grads)[0])
+
+
+def test_direct_messages_leave_entries_on_the_device(monkeypatch):
+    """What crosses are counts and fronts of messages; more entries do not make more of it."""
+    monkeypatch.setattr(messages, "_FRONT", 96)
+    crossed = {}
+    for k in (60, 90):
+        setup = placed(Setup(2, 1, "r", 300, k, "float32", "auto", 1, None), direct=True)
+        reducers = setup.reducers(["cuda"])
+        grads = setup.float_gradients(np.random.default_rng(4))
+        on_device = [r._kernels.arrays.from_host(grad) for r, grad in zip(reducers, grads, strict=True)]
+        Setup.reduce(setup, reducers, on_device)
+        calls = reducers[0]._kernels.arrays._on.calls
+        calls.clear()
+        Setup.reduce(setup, reducers, on_device)
+        crossed[k] = dict(calls)
+    assert crossed[60]["bytes_to_host"] == crossed[90]["bytes_to_host"] < 2 * 96 + 300
+    assert crossed[60]["bytes_to_device"] == crossed[90]["bytes_to_device"] < 300
 
 
 def test_nothing_dense_comes_to_the_host():
