@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from configurations import Setup, bits
 from devices.on_device import OnDevice
 from kernels.test_kernels import (  # noqa: F401
     test_accumulate,
@@ -27,7 +28,7 @@ from kernels.test_kernels import (  # noqa: F401
 )
 from mpi4py import MPI
 
-from spardl import SparseAllreduce, kernels
+from spardl import SparseAllreduce, SparseVector, kernels
 
 pytestmark = pytest.mark.gpu
 
@@ -78,6 +79,20 @@ def test_cupy_arrays_reduce_to_a_cpu_s_bits():
         assert result.indices.get().tobytes() == expected.indices.tobytes()
         assert values.tobytes() == expected.values.tobytes()
         assert ours.residual.tobytes() == theirs.residual.tobytes()
+
+
+def test_messages_in_the_gpu_s_memory(monkeypatch):
+    """Two ranks in this process, each with its own kernels; what an MPI would do with the messages is a copy."""
+    setup = Setup(2, 1, "r", N, K, "float32", "auto", 0, None)
+    direct = [kernels.open_cuda(0, direct=True) for _ in range(2)]
+    monkeypatch.setattr(kernels, "load", lambda name: direct.pop() if name == "cuda" else kernels._load(name))
+    ours, theirs = setup.reducers(["cuda"]), setup.reducers(["numpy"])
+    for seed in range(2):
+        grads = setup.float_gradients(np.random.default_rng(seed))
+        on_device = [r._kernels.arrays.from_host(grad) for r, grad in zip(ours, grads, strict=True)]
+        result = setup.reduce(ours, on_device)[0]
+        there = SparseVector.trusted(*ours[0]._kernels.arrays.to_host(result.indices, result.values), N)
+        assert bits(there) == bits(setup.reduce(theirs, grads)[0])
 
 
 def test_only_selected_entries_come_to_the_host():

@@ -9,13 +9,14 @@ from spardl.kernels.cuda.simulated import SimulatedNamespace
 from spardl.kernels.memory import HOST
 
 
-def on_device():
+@pytest.fixture
+def arrays():
     return DeviceArrays(SimulatedNamespace())
 
 
 @pytest.mark.parametrize("coding", ["bf16", "fp16"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_sixteen_bits_are_the_host_s(coding, dtype):
+def test_sixteen_bits_are_the_host_s(arrays, coding, dtype):
     """All kinds of numbers: halfway between two, subnormal, too large, too small, zeros of both signs."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 2**16, 150).astype(np.uint16)
@@ -39,7 +40,6 @@ def test_sixteen_bits_are_the_host_s(coding, dtype):
         -3.4e38,
     ]
     values = np.concatenate([exact, halfway, spread, edges]).astype(dtype)
-    arrays = on_device()
     narrowed = arrays.narrow(arrays.from_host(values), coding)
     widened = arrays.widen(narrowed, coding, dtype)
     got_codes, got = arrays.to_host(narrowed, widened)
@@ -51,10 +51,9 @@ def test_sixteen_bits_are_the_host_s(coding, dtype):
 
 
 @pytest.mark.parametrize(("source", "target"), [("i4", "i4"), ("i8", "i4"), ("i4", "i8"), ("i8", "i8")])
-def test_shifted_indices_are_the_host_s(source, target):
+def test_shifted_indices_are_the_host_s(arrays, source, target):
     indices = np.array([700, 701, 900], source)
     for by in (-700, 0, 3):
-        arrays = on_device()
         (got,) = arrays.to_host(arrays.shift(arrays.from_host(indices), by, target))
         expected = HOST.shift(indices, by, target)
         assert (got.dtype, got.tobytes()) == (expected.dtype, expected.tobytes())
