@@ -20,6 +20,7 @@ from spardl.effects import Bytes, fronts, parts_of
 from spardl.errors import OutOfStep, from_notice, to_notice
 from spardl.kernels import memory
 from spardl.kernels.api import Messages
+from spardl.runtime import farewell
 from spardl.runtime.group import Group
 from spardl.runtime.inspector import Lookout
 from spardl.runtime.meeting import duplicate
@@ -67,6 +68,8 @@ class Channel:
         self._sums: MPI.Intracomm | None = None  # for the library's collectives, which must not overtake each other
         self._unfinished = MPI.REQUEST_NULL  # a sum of a call that was given up
         self._outbox: list[tuple[MPI.Request, Any]] = []  # sends under way that nobody waits for, with their buffers
+        if group.size > 1:
+            farewell.remember(self)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -111,6 +114,13 @@ class Channel:
     def tell_fault(self, error: BaseException) -> None:
         """Makes every other rank raise ``error`` in this call."""
         self._tell(_FAULT, to_notice(error))
+
+    def leave(self, error: BaseException | None) -> None:
+        """The program ends: whoever waits for this rank, now or in the next call, raises ``error``."""
+        if error is not None:
+            if not self._busy:
+                self.begin()
+            self.tell_fault(error)
 
     def tell_stall(self, waits_for: int, step: str) -> None:
         self._tell(_STALL, json.dumps({"waits_for": waits_for, "step": step}).encode())

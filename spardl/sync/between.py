@@ -15,6 +15,7 @@ import numpy.typing as npt
 from spardl.agreement import open_channel
 from spardl.collectives.bruck import bruck
 from spardl.errors import PeerError
+from spardl.runtime import farewell
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task
 from spardl.sync.averaging import Averager
@@ -39,6 +40,7 @@ class Between:
         self._everyone, self._groups, self._timeout = everyone, groups, timeout
         self._dtype = np.dtype(dtype)
         self._closing, post = (open_channel(everyone, dict, timeout, "RNA between groups") for _ in range(2))
+        farewell.forget(self._closing)  # it is the thread's
         self.post = Post(everyone, post.pair)
         self._averager = Averager([len(group) for group in groups])
         self._paces = Paces(groups) if regroups else None

@@ -13,6 +13,7 @@ from spardl.agreement import open_channel
 from spardl.collectives.bruck import bruck
 from spardl.effects import Bytes
 from spardl.errors import PeerError, PeerTimeout
+from spardl.runtime import farewell
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task
 from spardl.runtime.traffic import Traffic
@@ -37,6 +38,7 @@ from spardl.sync.protocol import (
 )
 
 _SHORTEST_NAP, _LONGEST_NAP = 50e-6, 500e-6  # a round takes a dozen messages, and each may find a rank asleep
+_FAREWELL = 2.0  # seconds that a rank which ends takes at most to tell the others
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -91,6 +93,8 @@ class Engine:
             )
         self._group, self._box, self._part, self._timeout, self._between = group, box, part, timeout, between
         self._rounds, self._closing, post = (open_channel(group, dict, timeout, "RNA") for _ in range(3))
+        for channel in (self._rounds, self._closing):
+            farewell.forget(channel)  # it is the thread's, which tells the others itself
         self._post = Post(group, post.pair)
         self._worker = _Driven(worker(group.me, box, part))
         scheduler = Scheduler(group.size, policy, patience, terms, lambda: box.shift is not None)
@@ -125,9 +129,14 @@ class Engine:
             self._thread.join(self._timeout)
         if self._thread.is_alive():
             self._box.fail(PeerTimeout(f"RNA: no round has ended within {self._timeout:g} s", ranks=()))
-            self._thread.join(2.0)
+            self._thread.join(_FAREWELL)
         if self._box.error is not None:
             raise self._box.error
+
+    def give_up(self, error: BaseException) -> None:
+        """This rank ends here, and tells the others why; waits only for that."""
+        self._box.fail(error)
+        self._thread.join(_FAREWELL)
 
     def _signs_of_life(self) -> int:
         return len(self._box.metrics.contributors) + (self._between.heard if self._between is not None else 0)
@@ -199,7 +208,7 @@ class Engine:
         note = Fault(f"{type(error).__name__}: {error}")
         post = self._post if self._between is None else self._between.post
         post.tell_all(to_bytes(note))
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + _FAREWELL / 2
         while not post.sweep() and time.monotonic() < deadline:
             time.sleep(_SHORTEST_NAP)
 

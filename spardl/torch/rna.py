@@ -2,6 +2,7 @@
 
 import time
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from spardl import kernels, timeline
 from spardl.agreement import gather_json
 from spardl.collectives.dense_ring import dense_ring
+from spardl.runtime import farewell
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task, shared_channel
 from spardl.runtime.traffic import Traffic
@@ -64,6 +66,7 @@ class RnaHandle:
         optimizer.step = step  # type: ignore[method-assign]
         self._finished = False
         live_handles.add(self)
+        farewell.remember(self)
         self._open(sync.first_groups(group.size))
 
     def _make_part(self) -> DensePart | SparsePart:
@@ -85,6 +88,7 @@ class RnaHandle:
             self._meet()
             self._finished = True
             live_handles.discard(self)
+            farewell.forget(self)
 
     remove = finish
 
@@ -102,6 +106,19 @@ class RnaHandle:
             self.finish()
         else:  # the others must not wait for a rank that has left
             self._box.fail(error)
+
+    def leave(self, error: BaseException | None) -> None:
+        """The program ends without ``finish``. Those who are still training need not wait for this rank."""
+        if error is not None:
+            self._engine.give_up(error)
+        elif not self._finished:
+            if self._everyone.me == 0:
+                warnings.warn(
+                    "RNA: the program ended without handle.finish(); weights saved before it differ between ranks",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            self.finish()
 
     @property
     def metrics(self) -> Metrics:
