@@ -118,18 +118,24 @@ def train(
         raise click.UsageError(
             f"--checkpoint: the ranks of --sync {unfit[0]} are not at the same step at any time; take spardl or dense"
         )
+    if seconds is not None and {"spardl", "dense"} & set(syncs):
+        raise click.UsageError("--seconds: spardl and dense keep all ranks in step; compare with bsp, or give --epochs")
     if folder is not None:
         # Importing torch takes long, and a signal that came meanwhile would end the process. So it waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-    from spardl.cli.course import Job  # not above: `spardl --help` need not wait for torch
+    # Not above: `spardl --help` need not wait for MPI, nor a wrong option for torch.
+    from mpi4py import MPI
+
     from spardl.sync.delays import parse_delay
 
     try:
         parse_delay(delay)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--delay") from error
-    if seconds is not None and {"spardl", "dense"} & set(syncs):
-        raise click.UsageError("--seconds: spardl and dense keep all ranks in step; compare with bsp, or give --epochs")
+    if batch < MPI.COMM_WORLD.size:
+        raise click.UsageError(f"--batch {batch} leaves some of the {MPI.COMM_WORLD.size} ranks without images")
+    from spardl.cli.course import Job
+
     runs = _choose(syncs, density, teams, residual, warmup)
     _compare(runs, Job(epochs, batch, lr, seed, delay, seconds), folder, json_path, plot_path)
 
@@ -171,8 +177,6 @@ def _compare(
     from spardl.cli.digits import Stopped
 
     comm = MPI.COMM_WORLD
-    if job.batch < comm.size:
-        raise click.UsageError(f"--batch {job.batch} leaves some of the {comm.size} ranks without images")
     torch.set_num_threads(1)  # ranks share the cores
     try:
         outcomes = _run_all(comm, syncs, job, folder)
