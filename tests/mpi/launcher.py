@@ -1,7 +1,9 @@
 """Starts a program of tests/mpi/programs under mpiexec, with a limit that kills it."""
 
 import functools
+import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import sys
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
+TOGETHER = Path(__file__).parent / "together.py"
 LIMIT = 60  # seconds
 
 
@@ -55,9 +58,22 @@ def run_job(ranks, command, limit=LIMIT):
     return subprocess.CompletedProcess(command, job.returncode, output)
 
 
-def run(ranks, program, *arguments, parts=1, limit=LIMIT):
-    """Launches and expects success on every rank, ``parts`` times; a failed assertion on one ends the job at once."""
-    done = launch(ranks, program, *arguments, limit=limit, python_flags=("-m", "mpi4py"))
+def run(ranks, program, *arguments, limit=LIMIT):
+    """Launches and expects success on every rank; a failed assertion on one ends the job at once."""
+    (output,) = run_together(ranks, [program, *arguments], limit=limit)
+    return output
+
+
+def run_together(ranks, *commands, limit=LIMIT):
+    """The same for several programs in one launch; returns what each of them printed.
+
+    A command is a program, or ``"-m"`` and a module, and arguments. What fails is the last that the output names.
+    """
+    lines = [[first if first == "-m" else PROGRAMS / first, *rest] for first, *rest in commands]
+    lines = json.dumps([list(map(str, line)) for line in lines])
+    done = launch(ranks, TOGETHER, lines, limit=limit, python_flags=("-m", "mpi4py"))
     assert done.returncode == 0, done.stdout[-8000:]
-    assert done.stdout.count("rank done") == parts * ranks, done.stdout[-8000:]
-    return done.stdout
+    assert done.stdout.count("rank is through") == ranks, done.stdout[-8000:]
+    _, *outputs = re.split(r"^=== .*$", done.stdout, flags=re.MULTILINE)
+    assert len(outputs) == len(commands), done.stdout[-8000:]
+    return outputs

@@ -24,7 +24,7 @@ def test_a_stopped_rank_is_named_and_then_ends_the_job(victim, speaker):
     # Every rank waits from 0.2 s on at the latest; nobody else prints, and all but the stopped one end at the deadline.
     printed = re.findall(r"printed by rank (\d) after ([\d.]+) s", job.stdout)
     assert {int(rank) for rank, _ in printed} == {speaker}
-    assert float(printed[0][1]) < 0.2 + 1.5 + 1.0
+    assert float(printed[0][1]) < 4.5  # after 1.7 s on a quiet machine, and 5.2 s are the deadline
     ended = re.findall(rf"rank (\d): PeerTimeout of \({victim},\) after ([\d.]+) s", job.stdout)
     assert {int(rank) for rank, _ in ended} == set(range(4)) - {victim}, job.stdout
     assert all(first < job.stdout.index(f"rank {rank}: PeerTimeout") for rank, _ in ended)

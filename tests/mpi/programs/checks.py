@@ -33,8 +33,3 @@ def state_bytes(allreduce):
         (name, value.tobytes() if isinstance(value, np.ndarray) else repr(value))
         for name, value in sorted(state.items())
     ]
-
-
-def done():
-    world.Barrier()
-    print("rank done", flush=True)

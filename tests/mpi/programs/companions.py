@@ -1,7 +1,7 @@
 """Several collectives in flight, lists of ranks without a communicator, and the caller's own messages beside ours."""
 
 import numpy as np
-from checks import assert_law, done, gradient, integer_gradient, world
+from checks import assert_law, gradient, integer_gradient, world
 from mpi4py import MPI
 from reference import Reference
 
@@ -97,4 +97,3 @@ if P > 1:
     rank_lists()
     any_generator()
 world.Dup().Free()
-done()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checks import assert_law, done, integer_gradient, world
+from checks import assert_law, integer_gradient, world
 from cost.profiles import ethernet, profile, shared_memory, slow_latency
 
 import spardl
@@ -95,4 +95,3 @@ from_a_profile()
 from_a_measurement()
 resumed()
 bad_profiles()
-done()

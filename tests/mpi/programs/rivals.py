@@ -1,7 +1,7 @@
 """Every rival on real ranks: the law exactly, the same bits, a NaN that all hear of, and work that goes on after it."""
 
 import numpy as np
-from checks import assert_law, done, gradient, integer_gradient, same_everywhere, state_bytes, world
+from checks import assert_law, gradient, integer_gradient, same_everywhere, state_bytes, world
 
 import spardl
 from spardl.allreduce import ALGORITHMS
@@ -102,4 +102,3 @@ for name in ALGORITHMS:
     nan_on_one_rank(built)
 many_in_flight()
 sum_that_some_never_begin()
-done()

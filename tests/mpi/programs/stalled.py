@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from checks import done, gradient, world
+from checks import gradient, world
 
 import spardl
 
@@ -46,4 +46,4 @@ except spardl.PeerTimeout as error:
     print(f"rank {world.rank}: PeerTimeout of {error.ranks} after {time.monotonic() - began:.1f} s", flush=True)
     time.sleep(1.0)  # the others are to be heard too, before this one's end ends the job
     raise
-done()
+print("rank done", flush=True)

@@ -65,6 +65,5 @@ assert len(set(world.allgather(len(times)))) == 1
 if me == P - 1:
     assert longest > 0.9 * STOPPED, longest  # it was stopped
 else:
-    assert longest < 4 * patience + 0.5, longest  # the others hardly noticed
-assert len(times) > 20 * (SECONDS - 2 * STOPPED)
-print("rank done", flush=True)
+    assert longest < 0.9 * STOPPED, longest  # the others did not wait for it
+assert len(times) > 5 * (SECONDS - 2 * STOPPED)

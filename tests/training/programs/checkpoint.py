@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mpi.programs.checks import done, world
+from mpi.programs.checks import world
 from setting import TEAMS, P, assert_same_weights, backward, batch, digest, me, small_model
 
 import spardl.torch as spt
@@ -61,4 +61,3 @@ for step in steps:
     assert_same_weights(model)
 if me == 0:
     (folder / f"{mode}.json").write_text(json.dumps({"digest": digest(model), "ranks": P}))
-done()

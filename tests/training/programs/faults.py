@@ -1,7 +1,7 @@
 """What goes wrong on one rank becomes an error on all, in time; what can go on goes on."""
 
 import torch
-from mpi.programs.checks import done, world
+from mpi.programs.checks import world
 from setting import TEAMS, P, assert_same_weights, backward, batch, me, raises, small_model, weights
 from torch import nn
 
@@ -170,4 +170,3 @@ misuse_on_one_rank()
 sparse_and_absent_rows()
 if P > 1:
     a_rank_that_does_not_step()
-done()

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import torch
-from mpi.programs.checks import done, world
+from mpi.programs.checks import world
 from setting import P, assert_same_weights, me, raises, small_model, weights
 from vector_model import N, Vector, integers, no_thread_is_left, rng, step, summed
 
@@ -93,7 +93,7 @@ def speeds_change():
                     seen.append(handle.groups)
             handle.settle()
             assert_same_weights(model)
-            assert time.monotonic() < began + 40, (handle.groups, wanted)
+            assert time.monotonic() < began + 90, (handle.groups, wanted)
             if sorted(handle.groups) == wanted:
                 return
 
@@ -121,7 +121,7 @@ def faults():
         raises(NonFiniteGradient, ["at index 7"], train)
     else:
         raises(PeerError, ["rank 1 ended with NonFiniteGradient"], train)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     del handle
 
 
@@ -131,4 +131,3 @@ optimizers()
 speeds_change()
 faults()
 no_thread_is_left(within=5)
-done()

@@ -3,7 +3,6 @@
 import itertools
 
 import torch
-from mpi.programs.checks import done
 from setting import TEAMS, P, assert_same_weights, backward, batch, me, small_model, weights
 from torch import nn
 
@@ -79,4 +78,3 @@ for name in OPTIMIZERS:
         tolerance = 0 if P <= 2 and "adam" not in name else 1e-7 if "adam" in name else 1e-12
         torch.testing.assert_close(weights(model), reference, rtol=tolerance, atol=tolerance)
         handle.remove()
-done()

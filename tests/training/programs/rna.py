@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import torch
-from mpi.programs.checks import done, world
+from mpi.programs.checks import world
 from mpi4py import MPI
 from setting import P, assert_same_weights, me, raises, weights
 from torch import nn
@@ -77,7 +77,7 @@ def faults():
         raises(NonFiniteGradient, ["at index 7"], train)
     else:
         raises(PeerError, ["rank 1 ended with NonFiniteGradient"], train)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
     del handle
 
 
@@ -136,4 +136,3 @@ checkpoints()
 local_steps()
 faults()
 no_thread_is_left(within=5)  # they take a moment to tell the others
-done()
