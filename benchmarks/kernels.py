@@ -111,7 +111,7 @@ class Loop:
     def step(self) -> None:
         """What is timed."""
         self._selector.accumulate(self._grad, self._residual, self._acc)
-        self._selected = [self._selector.select(j) for j in range(len(self._blocks.budgets))]
+        self._selected = self._selector.select(range(len(self._blocks.budgets)))
         self._selector.thresholds = self._selector.learnt()
 
     def wrong(self) -> int:

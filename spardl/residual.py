@@ -13,11 +13,11 @@ POLICIES = ("global", "partial", "local")
 class Ledger:
     """One rank's notes on one reduce. ``own`` is the block that this rank holds after the reduce-scatter."""
 
-    def __init__(self, kernels: Kernels, blocks: int, own: int, policy: str) -> None:
+    def __init__(self, kernels: Kernels, own: int, policy: str) -> None:
         self._kernels = kernels
         self._own = own
         self._policy = policy
-        self._sent: list[tuple[Indices, Values | None] | None] = [None] * blocks
+        self._sent: dict[int, tuple[Indices, Values | None]] = {}
         self._shares: list[Pair] = []
 
     def sent(self, block: int, indices: Indices, left_behind: Values | None) -> None:
@@ -37,18 +37,25 @@ class Ledger:
             for indices in result:
                 self._kernels.arrays.clear_at(acc, indices)
         else:
-            for sent in self._sent:
-                if sent is not None:
-                    self._kernels.arrays.clear_at(acc, sent[0])
+            for indices, _ in self._sent.values():
+                self._kernels.arrays.clear_at(acc, indices)
 
     def _settle_global(self, acc: Values, result: list[Indices], overlays: list[Pair]) -> None:
-        for wanted, overlay, sent in zip(result, overlays, self._sent, strict=True):
-            # Discarded was the whole sum at the index, received parts included, unless it was sent.
-            self._kernels.overwrite_where(acc, wanted, *overlay)
-            if sent is not None:
-                indices, left_behind = sent
-                if left_behind is None:
-                    left_behind = self._kernels.arrays.zeros(len(indices), acc.dtype)
-                self._kernels.overwrite_where(acc, wanted, indices, left_behind)
+        # Discarded was the whole sum at the index, received parts included, unless it was sent.
+        self._overwrite(acc, result, dict(enumerate(overlays)))
+        most = max((len(indices) for indices, _ in self._sent.values()), default=0)
+        nothing = self._kernels.arrays.zeros(most, acc.dtype)
+        sent = {
+            block: (indices, nothing[: len(indices)] if left_behind is None else left_behind)
+            for block, (indices, left_behind) in self._sent.items()
+        }
+        self._overwrite(acc, result, sent)
         for share in self._shares:
             self._kernels.add_where(acc, result[self._own], *share)
+
+    def _overwrite(self, acc: Values, result: list[Indices], vectors: dict[int, Pair]) -> None:
+        """By the vectors of some blocks, where the result has an index."""
+        blocks = [block for block in sorted(vectors) if len(vectors[block][0])]
+        if blocks:
+            wanted = [result[block] for block in blocks]
+            self._kernels.overwrite_where_many(acc, wanted, [vectors[block] for block in blocks])

@@ -8,7 +8,7 @@ the block is searched again in full: slower, just as exact.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,49 +102,65 @@ class Selector:
         self._found = np.zeros(len(self._budgets))
         self._slack = self.thresholds.slack.copy()
 
-    def accumulate_blocks(self, grad: Values, residual: Values, blocks: Iterable[int]) -> None:
-        for j in blocks:
-            bounds, starts, floors = self._bounds[j : j + 2], self._starts[j : j + 2], self._floors[j : j + 1]
-            counts, bad = self._kernels.accumulate(
-                grad, residual, self._acc, bounds, floors, starts, self._indices, self._values
-            )
-            self._counts[j] = int(counts[0])
-            if bad >= 0:
-                (got,), (owed,) = self._arrays.to_host(grad[bad : bad + 1], residual[bad : bad + 1])
-                raise non_finite(got, owed, bad, self._rank)
+    def accumulate_blocks(self, grad: Values, residual: Values, blocks: Sequence[int]) -> None:
+        layout = self._bounds, self._floors, self._starts
+        counts, bad = self._kernels.accumulate_many(
+            blocks, grad, residual, self._acc, *layout, self._indices, self._values
+        )
+        for j, count in zip(blocks, counts.tolist(), strict=True):
+            self._counts[j] = count
+        if bad >= 0:
+            (got,), (owed,) = self._arrays.to_host(grad[bad : bad + 1], residual[bad : bad + 1])
+            raise non_finite(got, owed, bad, self._rank)
 
-    def receive(self, j: int, indices: Indices, values: Values) -> None:
-        """Adds a sparse vector to block j, after all that was received into it before."""
-        self.overlays[j] = self._kernels.overlay(*self.overlays[j], self._acc, indices, values)
+    def receive(self, blocks: Sequence[int], vectors: Sequence[Pair]) -> None:
+        """Adds a sparse vector to each of the blocks, after all that was received into it before."""
+        overs = [self.overlays[j] for j in blocks]
+        for j, overlay in zip(blocks, self._kernels.overlay_many(overs, self._acc, vectors), strict=True):
+            self.overlays[j] = overlay
 
-    def select(self, j: int, most: int | None = None) -> Pair:
-        """The budgeted number of largest entries of block j as it stands now, or ``most`` if that is less."""
-        k = self._budgets[j] if most is None else min(most, self._budgets[j])
-        if k == 0:
-            return self.nothing
-        floor = float(self._floors[j])
-        start, end = self._starts[j : j + 2].tolist()
-        count = self._counts[j]
-        if math.isinf(floor) or count > end - start:
-            return self._select_in_full(j, k)
-        candidates = slice(start, start + count)
-        chosen = self._kernels.select(self._indices[candidates], self._values[candidates], *self.overlays[j], k, floor)
-        complete = floor <= self._tiny  # every non-zero entry is a candidate
-        if chosen.found < k and not complete:
-            self._slack[j] = min(_SLACK_MAX, 2 * self._slack[j])
-            return self._select_in_full(j, k)
-        self._slack[j] = max(self._least_slack[j], _SLACK_DECAY * self._slack[j])
-        return self._chosen(j, chosen)
+    def select(self, blocks: Sequence[int], most: int | None = None) -> list[Pair]:
+        """Of each block as it stands now the budgeted number of largest entries, or ``most`` if that is less."""
+        wanted = {j: self._budgets[j] if most is None else min(most, self._budgets[j]) for j in blocks}
+        chosen = self._select_from_candidates({j: k for j, k in wanted.items() if k > 0 and self._has_candidates(j)})
+        chosen |= self._select_in_full({j: k for j, k in wanted.items() if k > 0 and j not in chosen})
+        return [self._note(j, chosen[j]) if j in chosen else self.nothing for j in blocks]
 
-    def _select_in_full(self, j: int, k: int) -> Pair:
-        overlay = self.overlays[j]
-        lo, hi = int(self._bounds[j]), int(self._bounds[j + 1])
+    def _has_candidates(self, j: int) -> bool:
+        """Whether all that stand at or above a floor are known; there may be too few, or none."""
+        return math.isfinite(self._floors[j]) and self._counts[j] <= self._starts[j + 1] - self._starts[j]
+
+    def _select_from_candidates(self, wanted: dict[int, int]) -> dict[int, Selected]:
+        """Of the blocks wanted those for which that is possible."""
+        if not wanted:
+            return {}
+        begins = {j: int(self._starts[j]) for j in wanted}
+        parts = [slice(begin, begin + self._counts[j]) for j, begin in begins.items()]
+        candidates = [(self._indices[part], self._values[part]) for part in parts]
+        floors = [float(self._floors[j]) for j in wanted]
+        overs = [self.overlays[j] for j in wanted]
+        tried = self._kernels.select_many(candidates, overs, list(wanted.values()), floors)
+        chosen = {}
+        for (j, k), floor, found in zip(wanted.items(), floors, tried, strict=True):
+            if found.found >= k or floor <= self._tiny:  # the latter: every non-zero entry is a candidate
+                self._slack[j] = max(self._least_slack[j], _SLACK_DECAY * self._slack[j])
+                chosen[j] = found
+            else:
+                self._slack[j] = min(_SLACK_MAX, 2 * self._slack[j])
+        return chosen
+
+    def _select_in_full(self, wanted: dict[int, int]) -> dict[int, Selected]:
+        if not wanted:
+            return {}
+        bounds = [(int(self._bounds[j]), int(self._bounds[j + 1])) for j in wanted]
+        overs = [self.overlays[j] for j in wanted]
         # An overlay entry may push its own index down, so as many more are taken as there are overlay entries.
-        dense = self._kernels.topk_dense(self._acc[lo:hi], k + len(overlay[0]), lo, self.index_dtype)
-        chosen = self._kernels.select(*dense, *overlay, k, self._tiny)
-        return self._chosen(j, chosen)
+        enough = [k + len(indices) for k, (indices, _) in zip(wanted.values(), overs, strict=True)]
+        dense = self._kernels.topk_dense_many(self._acc, bounds, enough, self.index_dtype)
+        floors = [self._tiny] * len(wanted)
+        return dict(zip(wanted, self._kernels.select_many(dense, overs, list(wanted.values()), floors), strict=True))
 
-    def _chosen(self, j: int, chosen: Selected) -> Pair:
+    def _note(self, j: int, chosen: Selected) -> Pair:
         # With fewer non-zero entries than the budget there is no threshold; next time every non-zero is a candidate.
         self._found[j] = max(chosen.threshold, self._tiny)
         if not math.isfinite(chosen.largest):

@@ -19,22 +19,23 @@ def searches(monkeypatch):
     """Counts the blocks that had to be searched in full."""
     counted = []
     in_full = Selector._select_in_full
-    monkeypatch.setattr(Selector, "_select_in_full", lambda self, j, k: counted.append(j) or in_full(self, j, k))
+    monkeypatch.setattr(
+        Selector, "_select_in_full", lambda self, wanted: counted.extend(wanted) or in_full(self, wanted)
+    )
     return counted
 
 
 def check_blocks(selector, acc, received=None):
-    for j in range(P):
-        block = slice(j * N // P, (j + 1) * N // P)
-        summed = acc[block].copy()
-        if received is not None:
-            at, values = received[j]
-            selector.receive(j, at, values)
-            summed[at - block.start] += values
-        expected = np.sort(np.lexsort((np.arange(len(summed)), -np.abs(summed)))[: K // P])
-        indices, values = selector.select(j)
-        np.testing.assert_array_equal(indices, expected + block.start)
-        assert values.tobytes() == summed[expected].tobytes()
+    summed = acc.copy()
+    if received is not None:
+        selector.receive(range(P), received)
+        for at, values in received:
+            summed[at] += values
+    for j, (indices, values) in enumerate(selector.select(range(P))):
+        block = summed[j * N // P : (j + 1) * N // P]
+        expected = np.sort(np.lexsort((np.arange(len(block)), -np.abs(block)))[: K // P])
+        np.testing.assert_array_equal(indices, expected + j * N // P)
+        assert values.tobytes() == block[expected].tobytes()
 
 
 def run(selector, grad, received=None):
@@ -84,7 +85,7 @@ def test_fewer_non_zeros_than_wanted(selector, searches):
     for _ in range(3):
         acc = np.empty(N, np.float32)
         selector.accumulate(sparse.astype(np.float32), np.zeros(N, np.float32), acc)
-        assert [selector.select(j)[0].tolist() for j in range(P)] == [[5], [12_000], [29_999]]
+        assert [indices.tolist() for indices, _ in selector.select(range(P))] == [[5], [12_000], [29_999]]
         selector.thresholds = selector.learnt()
     assert searches == [0, 1, 2]  # from the second time on, every non-zero is a candidate
 
@@ -92,7 +93,7 @@ def test_fewer_non_zeros_than_wanted(selector, searches):
 def test_thresholds_change_only_on_commit(selector):
     before = selector.thresholds
     selector.accumulate(np.ones(N, np.float32), np.zeros(N, np.float32), np.empty(N, np.float32))
-    selector.select(0)
+    selector.select([0])
     assert selector.thresholds is before
 
 

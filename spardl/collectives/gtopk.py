@@ -18,7 +18,7 @@ class GTopk(OwnTopK):
     """One rank's part. The result has at most k entries."""
 
     def _combine(self, own: Pair, error: Values | None, acc: Values) -> Collective[SparseVector]:
-        ledger = Ledger(self._kernels, 1, 0, "global")
+        ledger = Ledger(self._kernels, 0, "global")
         ledger.sent(0, own[0], error)
         held = yield from self._reduce_from_children(own, ledger)
         frame = self._frame(held, ledger)

@@ -67,7 +67,7 @@ class OkTopk(ErrorFeedback[Tuning]):
         due = memory.age == 0
         (indices, values), own_threshold = self._select_own(grad, acc, np.inf if due else memory.own)
         rounded, error = self._codec.round(values)
-        ledger = Ledger(self._kernels, 1, 0, "global")
+        ledger = Ledger(self._kernels, 0, "global")
         ledger.sent(0, indices, error)
         bounds = (yield from self._balance_regions(indices)) if due else memory.bounds
         total = yield from split_and_reduce(self._kernels, self._frames, self.ranks, (indices, rounded), bounds)

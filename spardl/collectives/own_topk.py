@@ -31,7 +31,7 @@ class OwnTopK(ErrorFeedback[Thresholds]):
     def _run(self, grad: Values, acc: Values, memory: Thresholds) -> Collective[tuple[SparseVector, Thresholds]]:
         self._selector.thresholds = memory
         self._selector.accumulate(grad, self.residual, acc)
-        indices, values = self._selector.select(0)
+        ((indices, values),) = self._selector.select([0])
         rounded, error = self._codec.round(values)
         result = yield from self._combine((indices, rounded), error, acc)
         return result, self._selector.learnt()

@@ -4,6 +4,8 @@ A block is sparsified only when it is about to be sent, so that nothing is dropp
 blocks that are sent first are also accumulated first, all others while those are on their way.
 """
 
+from collections.abc import Sequence
+
 from spardl import schedule, wire
 from spardl.collectives.party import Party
 from spardl.effects import Bytes, Collective, Recv, Send
@@ -19,21 +21,22 @@ def spar_reduce_scatter(party: Party, grad: Values, residual: Values, most: int)
     party.selector.accumulate_blocks(grad, residual, at_once)
     for number, r in enumerate(rounds):
         step = f"Spar-Reduce-Scatter round {number}"
-        yield Send(team[r.to], wire.join([_hand_on(party, block) for block in r.sends]), step)
+        yield Send(team[r.to], wire.join(_hand_on(party, r.sends)), step)
         if number == 0:
             party.selector.accumulate_blocks(grad, residual, later)
         source = team[r.source]
         arrived = yield Recv(source, step)
         frames = wire.split(arrived, len(r.receives))
-        for block, entries in zip(r.receives, party.frames.read_all(frames, [source] * len(frames)), strict=True):
-            party.selector.receive(block, *entries)
-    indices, values = party.selector.select(position, most)
+        party.selector.receive(r.receives, party.frames.read_all(frames, [source] * len(frames)))
+    ((indices, values),) = party.selector.select([position], most)
     party.ledger.sent(position, indices, None)
     return indices, values
 
 
-def _hand_on(party: Party, block: int) -> Bytes:
-    indices, values = party.selector.select(block)
-    rounded, error = party.codec.round(values)
-    party.ledger.sent(block, indices, error)
-    return party.frame(block, (indices, rounded))
+def _hand_on(party: Party, blocks: Sequence[int]) -> list[Bytes]:
+    frames = []
+    for block, (indices, values) in zip(blocks, party.selector.select(blocks), strict=True):
+        rounded, error = party.codec.round(values)
+        party.ledger.sent(block, indices, error)
+        frames.append(party.frame(block, (indices, rounded)))
+    return frames

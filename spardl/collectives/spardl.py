@@ -93,7 +93,7 @@ class SparDL(ErrorFeedback[Learnt]):
     def _party(self, acc: Values, thresholds: Thresholds) -> Party:
         self._selector.thresholds = thresholds
         self._selector.start(acc)
-        ledger = Ledger(self._kernels, self.layout.per_team, self.place.position, self._policy)
+        ledger = Ledger(self._kernels, self.place.position, self._policy)
         tools = (self._kernels, self._codec, self._frames, self._selector, ledger)
         return Party(self.rank, self.layout, self._blocks, *tools)
 

@@ -6,7 +6,9 @@ Conventions shared by all functions:
   ``values`` (float32 or float64); both stay in the types they came in;
 * "largest" means by absolute value, ties going to the lower index, and an exact zero is never selected;
 * inputs are trusted (validated at the package's boundary), never modified unless the name says so, and results are
-  fresh arrays.
+  fresh arrays;
+* ``…_many`` does for several blocks, at least one, what the kernel of that name does for one. Where starting work costs
+  more than the work, as on a GPU, blocks that are at hand together should be done together.
 """
 
 from collections.abc import Sequence
@@ -150,6 +152,20 @@ class Kernels(Protocol):
         means: not all were stored), and the lowest index whose sum is NaN or infinite, or -1.
         """
 
+    def accumulate_many(
+        self,
+        blocks: Sequence[int],
+        grad: Values,
+        residual: Values,
+        out: Values,
+        bounds: npt.NDArray[np.int64],
+        floors: Values,
+        starts: npt.NDArray[np.int64],
+        indices: Indices,
+        values: Values,
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        """``accumulate`` for those ``blocks`` only, in any order; the counts are in that order."""
+
     def topk_dense(self, dense: Values, k: int, base: int, index_dtype: npt.DTypeLike) -> Pair:
         """The k largest of a dense block whose first element has index ``base``, in index order."""
 
@@ -157,6 +173,15 @@ class Kernels(Protocol):
         self, indices: Indices, values: Values, over_indices: Indices, over_values: Values, k: int, floor: float
     ) -> Selected:
         """The k largest among those entries at or above ``floor`` (> 0) of a sparse vector overridden by another."""
+
+    def topk_dense_many(
+        self, dense: Values, bounds: Sequence[tuple[int, int]], ks: Sequence[int], index_dtype: npt.DTypeLike
+    ) -> list[Pair]:
+        """Block i is ``dense`` from ``bounds[i][0]`` to ``bounds[i][1]``."""
+
+    def select_many(
+        self, vectors: Sequence[Pair], overs: Sequence[Pair], ks: Sequence[int], floors: Sequence[float]
+    ) -> list[Selected]: ...
 
     def split(self, indices: Indices, values: Values, k: int) -> Split:
         """The k largest of a sparse vector, and what is left."""
@@ -172,11 +197,16 @@ class Kernels(Protocol):
     ) -> Pair:
         """``dense`` overridden by ``over``, plus a sparse vector: returned where either of the two has an index."""
 
+    def overlay_many(self, overs: Sequence[Pair], dense: Values, vectors: Sequence[Pair]) -> list[Pair]: ...
+
     def scatter_add(self, dense: Values, indices: Indices, values: Values) -> None:
         """``dense[indices] += values``, in place."""
 
     def overwrite_where(self, dense: Values, wanted: Indices, indices: Indices, values: Values) -> None:
         """``dense[i] = values[i]`` for those ``indices`` that are also ``wanted``, in place."""
+
+    def overwrite_where_many(self, dense: Values, wanted: Sequence[Indices], vectors: Sequence[Pair]) -> None:
+        """Blocks follow one another: all indices of one are below those of the next."""
 
     def add_where(self, dense: Values, wanted: Indices, indices: Indices, values: Values) -> None:
         """``dense[i] += values[i]`` for those ``indices`` that are also ``wanted``, in place."""

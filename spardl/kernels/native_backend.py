@@ -8,9 +8,10 @@ import numpy.typing as npt
 from spardl.kernels import _native
 from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
 from spardl.kernels.memory import HOST
+from spardl.kernels.one_by_one import OneByOne
 
 
-class NativeKernels:
+class NativeKernels(OneByOne):
     name = "native"
     arrays: Arrays = HOST
 

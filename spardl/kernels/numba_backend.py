@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
 from spardl.kernels.memory import HOST
+from spardl.kernels.one_by_one import OneByOne
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -20,7 +21,7 @@ def _jit(function: _Function) -> _Function:
     return cast(_Function, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
 
 
-class NumbaKernels:
+class NumbaKernels(OneByOne):
     name = "numba"
     arrays: Arrays = HOST
 

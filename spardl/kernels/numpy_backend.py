@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
 from spardl.kernels.memory import HOST
+from spardl.kernels.one_by_one import OneByOne
 
 
 def _largest(values: Values, k: int) -> npt.NDArray[np.intp]:
@@ -17,7 +18,7 @@ def _largest(values: Values, k: int) -> npt.NDArray[np.intp]:
     return np.sort(best_first[: min(k, nonzero)])
 
 
-class NumpyKernels:
+class NumpyKernels(OneByOne):
     name = "numpy"
     arrays: Arrays = HOST
 

@@ -5,6 +5,8 @@ import numpy as np
 from spardl.kernels import cuda_device_of
 from spardl.kernels.cuda.backend import CudaKernels
 
+HOSTS_OWN = {"accumulate": (3, 4, 5), "accumulate_many": (0, 4, 5, 6)}  # bounds, floors, starts; which blocks
+
 
 class OnDevice:
     """Kernels by name, called with NumPy arrays as the CPU's are."""
@@ -14,7 +16,7 @@ class OnDevice:
 
     def __getattr__(self, kernel):
         def call(*args):
-            stay = (3, 4, 5) if kernel == "accumulate" else ()  # bounds, floors and starts are the host's
+            stay = HOSTS_OWN.get(kernel, ())
             moved = [arg if at in stay else self._there(arg) for at, arg in enumerate(args)]
             result = getattr(self.kernels, kernel)(*moved)
             for arg, copy in zip(args, moved, strict=True):
@@ -32,7 +34,7 @@ class OnDevice:
     def _back(self, tree):
         if cuda_device_of(tree) is not None:
             return np.array(self.namespace.to_host(tree)[0])
-        if not isinstance(tree, tuple):
+        if not isinstance(tree, tuple | list):
             return tree
         parts = list(map(self._back, tree))
-        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)

@@ -9,33 +9,41 @@ from typing import Any
 import numpy as np
 from numba import int32, uint32
 
-from spardl.kernels.cuda.block import before_tile, lowest_one, scan
+from spardl.kernels.cuda.block import lowest_one, scan
 from spardl.kernels.cuda.jit import MOST_THREADS, WORD, cuda, kernel
+from spardl.kernels.cuda.segments import END_TILE, before_in_segment, place_in_segment, segment_of
+
+# Columns of the table: a block's elements, and the room for its candidates.
+LO, HI, ROOM, ROOM_END = 2, 3, 4, 5
+COLUMNS = 6
 
 
-@kernel("VVVqqvvMLL")
+@kernel("VVVLVvMLL")
 def accumulate_and_mark(
     grad: Any,
     residual: Any,
     out: Any,
-    lo: Any,
-    hi: Any,
-    floor: Any,
+    table: Any,
+    floors: Any,
     infinity: Any,
     marks: Any,
     counts: Any,
-    bad: Any,
+    found: Any,
 ) -> None:
-    """Elements ``lo`` to ``hi``. ``counts`` gets the marks per tile.
+    """``counts`` gets the marks per tile.
 
-    ``bad`` gets how far from the end the first NaN or infinity stands; it was 0, and stays so if there is none.
+    ``found`` gets, at its end, how far from the end of ``out`` the first NaN or infinity stands; it was 0, and stays
+    so if there is none.
     """
     words = cuda.shared.array(MOST_THREADS, uint32)
     sums = cuda.shared.array(MOST_THREADS, int32)
     me, threads, tile = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
     words[me] = 0
     cuda.syncthreads()
-    start = lo + tile * threads * WORD
+    segment = segment_of(table, COLUMNS, tile)
+    row = segment * COLUMNS
+    floor, hi = floors[segment], table[row + HI]
+    start = table[row + LO] + (place_in_segment(table, row) - me) * WORD
     for step in range(WORD):
         place = step * threads + me  # neighbours read neighbours
         at = start + place
@@ -46,7 +54,7 @@ def accumulate_and_mark(
                 # Which thread sets a bit first makes no difference, and few do: this is no bottleneck.
                 cuda.atomic.or_(words, place // WORD, uint32(1 << (place % WORD)))
             if not abs(total) < infinity:
-                cuda.atomic.max(bad, 0, len(out) - at)
+                cuda.atomic.max(found, len(found) - 1, len(out) - at)
     cuda.syncthreads()
     marks[tile * threads + me] = words[me]
     _, hits = scan(sums, cuda.popc(words[me]))
@@ -54,18 +62,24 @@ def accumulate_and_mark(
         counts[tile] = hits
 
 
-@kernel("VqMLqqIV")
-def take_candidates(out: Any, lo: Any, marks: Any, sums: Any, first: Any, end: Any, indices: Any, values: Any) -> None:
-    """Puts what is marked into ``indices`` and ``values`` from ``first`` on, as far as there is room before ``end``.
+@kernel("VLMLIVL")
+def take_candidates(out: Any, table: Any, marks: Any, sums: Any, indices: Any, values: Any, found: Any) -> None:
+    """Puts what is marked into the rooms of ``indices`` and ``values``, as far as it fits.
 
-    ``sums`` are the running sums of the counts per tile.
+    ``sums`` are the running sums of the counts per tile. ``found`` gets the candidates per segment.
     """
     shared = cuda.shared.array(MOST_THREADS, int32)
     me, threads, tile = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.x
     word = np.int64(marks[tile * threads + me])
-    before, _ = scan(shared, cuda.popc(word))
-    place = first + before_tile(sums, tile) + before
-    start = lo + (tile * threads + me) * WORD
+    before, hits = scan(shared, cuda.popc(word))
+    segment = segment_of(table, COLUMNS, tile)
+    row = segment * COLUMNS
+    before_this = before_in_segment(table, row, sums, tile)
+    if me == 0 and tile + 1 == table[row + END_TILE]:
+        found[segment] = before_this + hits
+    place = table[row + ROOM] + before_this + before
+    end = table[row + ROOM_END]
+    start = table[row + LO] + place_in_segment(table, row) * WORD
     while word != 0 and place < end:
         at = start + lowest_one(word)
         indices[place] = at

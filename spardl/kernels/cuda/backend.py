@@ -4,17 +4,18 @@ The host waits for the stream only where the length of a result is decided, and 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
-from spardl.kernels.cuda import coding, cut, merge, partition, scatter
-from spardl.kernels.cuda.accumulate import accumulate_and_mark, take_candidates
+from spardl.kernels.cuda import accumulate, coding, largest, merge, scatter
 from spardl.kernels.cuda.arrays import DeviceArrays
+from spardl.kernels.cuda.batch import Batch, in_one
 from spardl.kernels.cuda.jit import WORD
+from spardl.kernels.cuda.merging import merge_all, merged
 from spardl.kernels.cuda.namespace import DeviceArray, Namespace
+from spardl.kernels.cuda.segments import make_table, upload
 
 
 class CudaKernels:
@@ -40,95 +41,76 @@ class CudaKernels:
         values: Values,
     ) -> tuple[npt.NDArray[np.int64], int]:
         """``bounds``, ``floors`` and ``starts`` are the host's."""
-        on, infinity = self._on, out.dtype.type(np.inf)
-        from_end = on.zeros(1, np.int64)
-        counts = []
-        for j, floor in enumerate(floors):
-            lo, hi = bounds[j : j + 2].tolist()
-            tiles = self._tiles(hi - lo)
-            marks, per_tile = on.empty(tiles * on.threads, np.uint32), on.empty(tiles, np.int64)
-            sums = (grad, residual, out, lo, hi, floor, infinity)
-            on.launch(accumulate_and_mark, tiles, *sums, marks, per_tile, from_end)
-            running = on.running_sum(per_tile)
-            room = starts[j : j + 2].tolist()
-            on.launch(take_candidates, tiles, out, lo, marks, running, *room, indices, values)
-            counts.append(running[max(tiles - 1, 0) :])
-        (from_end,), *found = on.to_host(from_end, *counts)
-        found_counts = np.array([int(count[0]) if len(count) else 0 for count in found], np.int64)
-        return found_counts, len(out) - int(from_end) if from_end > 0 else -1
+        vectors, room = (grad, residual, out), (indices, values)
+        return self.accumulate_many(range(len(floors)), *vectors, bounds, floors, starts, *room)
+
+    def accumulate_many(
+        self,
+        blocks: Sequence[int],
+        grad: Values,
+        residual: Values,
+        out: Values,
+        bounds: npt.NDArray[np.int64],
+        floors: Values,
+        starts: npt.NDArray[np.int64],
+        indices: Indices,
+        values: Values,
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        on, which = self._on, np.array(blocks, np.int64)
+        tiles = [self._tiles(int(length)) for length in bounds[which + 1] - bounds[which]]
+        rows, total = make_table(tiles, bounds[which], bounds[which + 1], starts[which], starts[which + 1])
+        table, there_floors = upload(on, rows, floors[which])
+        marks, per_tile = on.empty(total * on.threads, np.uint32), on.empty(total, np.int64)
+        found = on.zeros(len(which) + 1, np.int64)
+        sums = (grad, residual, out, table, there_floors, out.dtype.type(np.inf))
+        on.launch(accumulate.accumulate_and_mark, total, *sums, marks, per_tile, found)
+        running = on.running_sum(per_tile)
+        on.launch(accumulate.take_candidates, total, out, table, marks, running, indices, values, found)
+        *counts, from_end = on.to_host(found)[0].tolist()
+        return np.array(counts, np.int64), len(out) - from_end if from_end > 0 else -1
 
     # -- selection -----------------------------------------------------------------------------------------------------
 
     def topk_dense(self, dense: Values, k: int, base: int, index_dtype: npt.DTypeLike) -> Pair:
-        none = self._on.empty(0, index_dtype)
-        return self._largest(none, base, dense, k)[:2]
+        batch = Batch(self._on.empty(0, index_dtype), dense, [0], [len(dense)])
+        (chosen,) = largest.take(self._on, largest.mark(self._on, batch, [k]), base)
+        return chosen.indices, chosen.values
+
+    def topk_dense_many(
+        self, dense: Values, bounds: Sequence[tuple[int, int]], ks: Sequence[int], index_dtype: npt.DTypeLike
+    ) -> list[Pair]:
+        lengths = [hi - lo for lo, hi in bounds]
+        batch = Batch(self._on.empty(0, index_dtype), dense, [lo for lo, _ in bounds], lengths)
+        return [chosen[:2] for chosen in largest.take(self._on, largest.mark(self._on, batch, ks))]
 
     def select(
         self, indices: Indices, values: Values, over_indices: Indices, over_values: Values, k: int, floor: float
     ) -> Selected:
-        least = values.dtype.type(floor)
-        indices, values = self._merge(merge.OVERRIDE, over_indices, over_values, indices, values, values[:0], least)
-        top_indices, top_values, key, largest = self._largest(indices, 0, values, k)
-        return Selected(top_indices, top_values, _magnitude(key, values), len(indices), _magnitude(largest, values))
+        return self.select_many([(indices, values)], [(over_indices, over_values)], [k], [floor])[0]
+
+    def select_many(
+        self, vectors: Sequence[Pair], overs: Sequence[Pair], ks: Sequence[int], floors: Sequence[float]
+    ) -> list[Selected]:
+        on, like = self._on, vectors[0][1]
+        batch = merge_all(on, merge.OVERRIDE, overs, vectors, like[:0], np.array(floors, like.dtype))
+        magnitude = largest.magnitude_of
+        return [
+            Selected(c.indices, c.values, magnitude(c.key, like), c.found, magnitude(c.largest, like))
+            for c in largest.take(on, largest.mark(on, batch, ks))
+        ]
 
     def split(self, indices: Indices, values: Values, k: int) -> Split:
-        on, marked = self._on, self._cut(values, k)
-        if marked is None:
-            nothing = on.empty(0, indices.dtype), on.empty(0, values.dtype)
-            return Split(*nothing, on.concatenate([indices]), on.concatenate([values]))
-        rest_indices, rest_values = on.empty(len(indices), indices.dtype), on.empty(len(values), values.dtype)
-        on.launch(partition.take_rest, marked.tiles, indices, values, *marked.arrays, rest_indices, rest_values)
-        top_indices, top_values, _, _ = self._take(marked, indices, 0, values)
-        rest = len(indices) - len(top_indices)
-        return Split(top_indices, top_values, rest_indices[:rest], rest_values[:rest])
-
-    def _largest(self, indices: Indices, base: int, values: Values, k: int) -> tuple[Indices, Values, int, int]:
-        """The k largest, the key of the k-th (0 if there are fewer) and that of the largest."""
-        marked = self._cut(values, k)
-        if marked is None:
-            return self._on.empty(0, indices.dtype), self._on.empty(0, values.dtype), 0, 0
-        return self._take(marked, indices, base, values)
-
-    def _cut(self, values: Values, k: int) -> "_Marked | None":
-        """Finds where the k largest begin and marks them; None if there is nothing to find."""
-        on, rank = self._on, min(k, len(values))
-        if rank == 0:
-            return None
-        bits, key_bits = values.view(f"i{values.itemsize}"), 8 * values.itemsize - 1
-        magnitude = (1 << key_bits) - 1
-        state = on.zeros(cut.STATES, np.int64)
-        passes = -(-key_bits // on.digit_bits)
-        buckets = 1 << on.digit_bits
-        tables = on.zeros(passes * buckets, np.int64)
-        tiles = self._tiles(len(values))
-        for number in range(passes):
-            table = tables[number * buckets : (number + 1) * buckets]
-            open_bits = key_bits - number * on.digit_bits
-            left_open = max(open_bits - on.digit_bits, 0)
-            on.launch(cut.count_digits, min(tiles, _MOST_BLOCKS), bits, magnitude, open_bits, left_open, state, table)
-            on.launch(cut.find_digit, 1, open_bits - left_open, rank if number == 0 else 0, table, state)
-        above, equal = on.empty(tiles * on.threads, np.uint32), on.empty(tiles * on.threads, np.uint32)
-        counts = on.empty(2 * tiles, np.int64)
-        on.launch(partition.mark_cut, tiles, bits, magnitude, state, above, equal, counts)
-        return _Marked(k, rank, tiles, bits, magnitude, (above, equal, on.running_sum(counts), state))
-
-    def _take(self, marked: "_Marked", indices: Indices, base: int, values: Values) -> tuple[Indices, Values, int, int]:
         on = self._on
-        top_indices, top_values = on.empty(marked.rank, indices.dtype), on.empty(marked.rank, values.dtype)
-        keys = (marked.bits, marked.magnitude)
-        on.launch(
-            *(partition.take_largest, marked.tiles, indices, base, values, *keys, *marked.arrays),
-            *(top_indices, top_values),
-        )
-        key, ties, largest = on.to_host(marked.arrays[-1])[0].tolist()
-        count = marked.rank if key > 0 else marked.rank - ties  # zeros are not taken
-        return top_indices[:count], top_values[:count], key if count == marked.k else 0, largest
+        marked = largest.mark(on, Batch(indices, values, [0], [len(indices)]), [k])
+        rest_indices, rest_values = largest.take_rest(on, marked)
+        (chosen,) = largest.take(on, marked)
+        rest = len(indices) - len(chosen.indices)
+        return Split(chosen.indices, chosen.values, rest_indices[:rest], rest_values[:rest])
 
     # -- merges --------------------------------------------------------------------------------------------------------
 
     def add(self, indices_a: Indices, values_a: Values, indices_b: Indices, values_b: Values) -> Pair:
-        nowhere = values_a.dtype.type(0)
-        return self._merge(merge.ADD, indices_a, values_a, indices_b, values_b, values_a[:0], nowhere)
+        return merged(self._on, merge.ADD, [(indices_a, values_a)], [(indices_b, values_b)], values_a[:0])[0]
 
     def add_many(self, vectors: Sequence[Pair]) -> Pair:
         indices, values = vectors[0]
@@ -139,31 +121,10 @@ class CudaKernels:
     def overlay(
         self, over_indices: Indices, over_values: Values, dense: Values, indices: Indices, values: Values
     ) -> Pair:
-        nowhere = values.dtype.type(0)
-        return self._merge(merge.OVERLAY, over_indices, over_values, indices, values, dense, nowhere)
+        return self.overlay_many([(over_indices, over_values)], dense, [(indices, values)])[0]
 
-    def _merge(
-        self,
-        kind: int,
-        indices_a: Indices,
-        values_a: Values,
-        indices_b: Indices,
-        values_b: Values,
-        dense: Values,
-        floor: Any,
-    ) -> Pair:
-        on, most = self._on, len(indices_a) + len(indices_b)
-        indices, values = on.empty(most, indices_a.dtype), on.empty(most, values_a.dtype)
-        if most == 0:
-            return indices, values
-        blocks = -(-most // (merge.STRETCH * on.threads))
-        counts = on.empty(blocks, np.int64)
-        vectors = (kind, indices_a, values_a, indices_b, values_b, dense, floor)
-        on.launch(merge.merge_count, blocks, *vectors, counts, indices, values)
-        sums = on.running_sum(counts)
-        on.launch(merge.merge_write, blocks, *vectors, sums, indices, values)
-        count = self._last(sums)
-        return indices[:count], values[:count]
+    def overlay_many(self, overs: Sequence[Pair], dense: Values, vectors: Sequence[Pair]) -> list[Pair]:
+        return merged(self._on, merge.OVERLAY, overs, vectors, dense)
 
     # -- dense vectors -------------------------------------------------------------------------------------------------
 
@@ -172,6 +133,11 @@ class CudaKernels:
 
     def overwrite_where(self, dense: Values, wanted: Indices, indices: Indices, values: Values) -> None:
         self._on.launch(scatter.overwrite_at_wanted, self._blocks(len(indices)), dense, wanted, indices, values)
+
+    def overwrite_where_many(self, dense: Values, wanted: Sequence[Indices], vectors: Sequence[Pair]) -> None:
+        # Blocks in order are one sorted vector.
+        together = (in_one(self._on, parts) for parts in (wanted, *zip(*vectors, strict=True)))
+        self.overwrite_where(dense, *together)
 
     def add_where(self, dense: Values, wanted: Indices, indices: Indices, values: Values) -> None:
         self._on.launch(scatter.add_at_wanted, self._blocks(len(indices)), dense, wanted, indices, values)
@@ -234,25 +200,6 @@ class CudaKernels:
 
     def _copies(self, indices: Indices, values: Values) -> Pair:
         return self._on.concatenate([indices]), self._on.concatenate([values])
-
-
-# Blocks that count digits: each adds its counts to the table once, so not too many; enough to fill any device.
-_MOST_BLOCKS = 1024
-
-
-class _Marked:
-    """The k largest of some values, marked: what the kernels of ``partition`` need to take them."""
-
-    def __init__(
-        self, k: int, rank: int, tiles: int, bits: DeviceArray, magnitude: int, arrays: tuple[DeviceArray, ...]
-    ) -> None:
-        self.k, self.rank, self.tiles, self.bits, self.magnitude = k, rank, tiles, bits, magnitude
-        self.arrays = arrays  # marks above and equal, running sums, state
-
-
-def _magnitude(key: int, like: Values) -> float:
-    """The number that a key stands for."""
-    return float(np.array([key], f"i{like.itemsize}").view(like.dtype)[0])
 
 
 def _words(bits: int) -> int:

@@ -6,11 +6,18 @@ from that what crossed to the host, and how often it was waited for.
 """
 
 from collections import Counter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy.typing as npt
 
 DeviceArray: TypeAlias = Any  # one-dimensional, contiguous; has len, dtype, view and slices, and nothing that copies
+
+
+class Slice(NamedTuple):
+    """Part of an array of the same dtype."""
+
+    whole: DeviceArray
+    begin: int
 
 
 class Namespace(Protocol):
@@ -27,6 +34,9 @@ class Namespace(Protocol):
 
     def concatenate(self, parts: list[DeviceArray]) -> DeviceArray:
         """One after the other, on the device."""
+
+    def slice_of(self, array: DeviceArray) -> Slice:
+        """What ``array`` is a slice of; all of itself if it is none. Slices of one array have the same whole."""
 
     def fill_with_zeros(self, array: DeviceArray) -> None: ...
 

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from spardl.kernels.cuda.namespace import Slice
+
 _simulator: Any = importlib.import_module("numba.cuda.simulator.cudadrv.devicearray")
 
 
 class SimulatedArray:
     """Memory that only kernels and the namespace can see into, like a device's."""
 
-    __slots__ = ("_memory", "device")
+    __slots__ = ("_memory", "_slice", "device")
 
-    def __init__(self, memory: npt.NDArray[Any], device: int = 0) -> None:
+    def __init__(self, memory: npt.NDArray[Any], device: int = 0, part: Slice | None = None) -> None:
         self._memory = memory
+        self._slice = part  # None if it is not one of another
         self.device = device
 
     @property
@@ -46,7 +49,8 @@ class SimulatedArray:
     def __getitem__(self, part: slice) -> "SimulatedArray":
         if not isinstance(part, slice):
             raise TypeError("an element of a device array was read on the host")
-        return SimulatedArray(self._memory[part], self.device)
+        whole, begin = self._slice or (self, 0)
+        return SimulatedArray(self._memory[part], self.device, Slice(whole, begin + part.indices(len(self))[0]))
 
     def view(self, dtype: npt.DTypeLike) -> "SimulatedArray":
         return SimulatedArray(self._memory.view(dtype), self.device)
@@ -79,6 +83,9 @@ class SimulatedNamespace:
 
     def concatenate(self, parts: list[SimulatedArray]) -> SimulatedArray:
         return SimulatedArray(np.concatenate([part._memory for part in parts]), self.device)
+
+    def slice_of(self, array: SimulatedArray) -> Slice:
+        return array._slice or Slice(array, 0)
 
     def fill_with_zeros(self, array: SimulatedArray) -> None:
         array._memory.fill(0)

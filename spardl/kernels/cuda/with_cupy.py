@@ -16,6 +16,7 @@ from numba.core.errors import NumbaPerformanceWarning
 from spardl.kernels import cuda_device_of
 from spardl.kernels.cuda.jit import MOST_DIGIT_BITS, MOST_THREADS
 from spardl.kernels.cuda.jit import numba_cuda as cuda
+from spardl.kernels.cuda.namespace import Slice
 
 
 def require_device(device: int) -> None:
@@ -59,6 +60,12 @@ class CupyNamespace:
         with self._here():
             return cupy.concatenate(parts)
 
+    def slice_of(self, array: Any) -> Slice:
+        whole = array.base
+        if whole is None or whole.dtype != array.dtype:
+            return Slice(array, 0)
+        return Slice(whole, (array.data.ptr - whole.data.ptr) // array.itemsize)
+
     def fill_with_zeros(self, array: Any) -> None:
         with self._here():
             if array.nbytes:
@@ -71,7 +78,7 @@ class CupyNamespace:
 
     def running_sum(self, array: Any) -> Any:
         with self._here():
-            return cupy.cumsum(array, dtype=np.int64)
+            return cupy.cumsum(array, dtype=np.int64) if len(array) else cupy.empty(0, np.int64)
 
     def to_device(self, array: npt.NDArray[Any], out: Any | None = None) -> Any:
         self.calls["to_device"] += 1

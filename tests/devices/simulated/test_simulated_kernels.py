@@ -7,6 +7,7 @@ from devices.simulated.scheduler import Block
 from kernels.test_kernels import (  # noqa: F401
     LARGE,
     Types,
+    assert_same,
     check,
     check_accumulate,
     large,
@@ -25,6 +26,16 @@ from kernels.test_kernels import (  # noqa: F401
     test_topk_dense,
     test_unpack_refuses_a_stream_that_ends_early,
     test_writes_where_wanted,
+)
+from kernels.test_many_blocks import (  # noqa: F401
+    check_accumulate_many,
+    in_pieces,
+    test_accumulate_many,
+    test_blocks_of_every_kind_of_values,
+    test_overlay_many,
+    test_overwrite_where_many,
+    test_select_many,
+    test_topk_dense_many,
 )
 
 from spardl.kernels.cuda.jit import MOST_DIGIT_BITS, MOST_THREADS
@@ -61,6 +72,11 @@ def check_all(backend, types, size):
     check(backend, "scatter_add", dense, a, other[a])
     check(backend, "overwrite_where", dense, a, b, other[b])
     check(backend, "add_where", dense, b, a, other[a])
+    vectors, overs = in_pieces("ties", types, [size, 2, size // 2]), in_pieces("ties", types, [size // 5, 0, size])
+    check(backend, "select_many", vectors, overs, [size // 4, 9, size // 3], [0.5, 1.0, 2.0])
+    check(backend, "overlay_many", overs, np.zeros(3 * size, types.value), vectors)
+    quarters = [0, size // 4, size // 4, size // 2, size]
+    check_accumulate_many(backend, types, [3, 1, 0], dense, other, quarters, [1.0, 2.0, 1.0, 0.5], [size] * 4)
     low, high = check(backend, "pack", a, 0, 1)
     check(backend, "unpack", low, high, len(a), 0, 1, types.index)
 
@@ -89,3 +105,19 @@ def test_selection_from_every_kind_of_values(backend, types, kind):
         check(backend, "topk_dense", values, k, 11, types.index)
         check(backend, "split", indices, values, k)
     check(backend, "select", indices, values, indices[:50], values[-50:], 60, LEAST)
+
+
+def test_slices_of_one_array_are_not_copied(monkeypatch):
+    backend = OnDevice(SimulatedNamespace())
+    vectors, overs = (in_pieces("ties", Types(np.float32, np.int32), sizes) for sizes in ([40, 0, 300], [90, 30, 0]))
+    joined = [backend._there(np.concatenate(parts)) for parts in zip(*vectors, strict=True)]
+    slices = [tuple(array[begin:end] for array in joined) for begin, end in ((0, 40), (40, 40), (40, 340))]
+    expected = backend.select_many(vectors, overs, [20, 7, 100], [1.0] * 3)
+    overs = backend._there(overs)
+    copied, concatenate = [], SimulatedNamespace.concatenate
+    monkeypatch.setattr(
+        SimulatedNamespace, "concatenate", lambda self, parts: copied.append(len(parts)) or concatenate(self, parts)
+    )
+    got = backend.kernels.select_many(slices, overs, [20, 7, 100], [1.0] * 3)
+    assert copied == [3, 3]  # indices and values of the others, which are arrays of their own
+    assert_same(backend._back(got), expected, "select_many of slices")

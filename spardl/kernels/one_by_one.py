@@ -1,0 +1,50 @@
+"""Kernels for several blocks where starting one costs next to nothing: one after the other."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from spardl.kernels.api import Indices, Kernels, Pair, Selected, Values
+
+
+class OneByOne:
+    """The ``…_many`` of a backend that has all other kernels."""
+
+    def accumulate_many(
+        self: Kernels,
+        blocks: Sequence[int],
+        grad: Values,
+        residual: Values,
+        out: Values,
+        bounds: npt.NDArray[np.int64],
+        floors: Values,
+        starts: npt.NDArray[np.int64],
+        indices: Indices,
+        values: Values,
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        counts, first_bad = np.zeros(len(blocks), np.int64), -1
+        for i, j in enumerate(blocks):
+            block = bounds[j : j + 2], floors[j : j + 1], starts[j : j + 2]
+            counts[i : i + 1], bad = self.accumulate(grad, residual, out, *block, indices, values)
+            if bad >= 0 and not 0 <= first_bad < bad:
+                first_bad = bad
+        return counts, first_bad
+
+    def topk_dense_many(
+        self: Kernels, dense: Values, bounds: Sequence[tuple[int, int]], ks: Sequence[int], index_dtype: npt.DTypeLike
+    ) -> list[Pair]:
+        return [self.topk_dense(dense[lo:hi], k, lo, index_dtype) for (lo, hi), k in zip(bounds, ks, strict=True)]
+
+    def select_many(
+        self: Kernels, vectors: Sequence[Pair], overs: Sequence[Pair], ks: Sequence[int], floors: Sequence[float]
+    ) -> list[Selected]:
+        blocks = zip(vectors, overs, ks, floors, strict=True)
+        return [self.select(*vector, *over, k, floor) for vector, over, k, floor in blocks]
+
+    def overlay_many(self: Kernels, overs: Sequence[Pair], dense: Values, vectors: Sequence[Pair]) -> list[Pair]:
+        return [self.overlay(*over, dense, *vector) for over, vector in zip(overs, vectors, strict=True)]
+
+    def overwrite_where_many(self: Kernels, dense: Values, wanted: Sequence[Indices], vectors: Sequence[Pair]) -> None:
+        for indices, vector in zip(wanted, vectors, strict=True):
+            self.overwrite_where(dense, indices, *vector)
