@@ -20,6 +20,9 @@ import numpy.typing as npt
 Indices: TypeAlias = npt.NDArray[Any]
 Values: TypeAlias = npt.NDArray[Any]
 Pair: TypeAlias = tuple[Indices, Values]
+Words: TypeAlias = npt.NDArray[np.uint64]
+Packable: TypeAlias = tuple[Indices, int, int]  # the arguments of ``pack``: indices, base, bits
+Packed: TypeAlias = tuple[Words, Words, int, int, int]  # and of ``unpack``: low, high, count, base, bits
 
 
 class Selected(NamedTuple):
@@ -211,12 +214,14 @@ class Kernels(Protocol):
     def add_where(self, dense: Values, wanted: Indices, indices: Indices, values: Values) -> None:
         """``dense[i] += values[i]`` for those ``indices`` that are also ``wanted``, in place."""
 
-    def pack(self, indices: Indices, base: int, bits: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    def pack(self, indices: Indices, base: int, bits: int) -> tuple[Words, Words]:
         """Gaps between indices as two bit streams in little-endian 64-bit words.
 
         The gap before entry i is ``indices[i] - indices[i-1] - 1`` (for the first: ``indices[0] - base``). Its low
         ``bits`` bits stand at bit ``i * bits`` of the first stream; the rest, q, in unary in the second.
         """
+
+    def pack_many(self, blocks: Sequence[Packable]) -> list[tuple[Words, Words]]: ...
 
     def unpack(
         self,
@@ -228,3 +233,5 @@ class Kernels(Protocol):
         index_dtype: npt.DTypeLike,
     ) -> Indices:
         """Undo ``pack``. Raises ValueError when ``high`` holds fewer than ``count`` ones."""
+
+    def unpack_many(self, blocks: Sequence[Packed], index_dtype: npt.DTypeLike) -> list[Indices]: ...

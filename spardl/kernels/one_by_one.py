@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Indices, Kernels, Pair, Selected, Values
+from spardl.kernels.api import Indices, Kernels, Packable, Packed, Pair, Selected, Values, Words
 
 
 class OneByOne:
@@ -48,3 +48,9 @@ class OneByOne:
     def overwrite_where_many(self: Kernels, dense: Values, wanted: Sequence[Indices], vectors: Sequence[Pair]) -> None:
         for indices, vector in zip(wanted, vectors, strict=True):
             self.overwrite_where(dense, indices, *vector)
+
+    def pack_many(self: Kernels, blocks: Sequence[Packable]) -> list[tuple[Words, Words]]:
+        return [self.pack(*block) for block in blocks]
+
+    def unpack_many(self: Kernels, blocks: Sequence[Packed], index_dtype: npt.DTypeLike) -> list[Indices]:
+        return [self.unpack(*block, index_dtype) for block in blocks]

@@ -17,6 +17,7 @@ from kernels.test_kernels import (
     floors_for,
     index_sets,
     large,
+    packable,
     quick,
     run,
     sparse_vectors,
@@ -144,6 +145,32 @@ def test_overwrite_where_many(backend, types, data):
     dense = data.draw(dense_vectors(types, bounds[-1][1]))
     wanted = [data.draw(index_sets(types, hi - lo)) + types.index(lo) for lo, hi in bounds]
     check(backend, "overwrite_where_many", dense, wanted, data.draw(sparse_blocks(types, bounds)))
+
+
+@quick
+@given(data=st.data())
+def test_pack_and_unpack_many(backend, types, data):
+    """Every block in its own way; some without entries, and some cut short on arrival."""
+    blocks = data.draw(st.lists(packable(types), min_size=1, max_size=4))
+    streams = check(backend, "pack_many", blocks)
+    counts = [data.draw(st.just(len(indices)) | st.integers(0, len(indices))) for indices, _, _ in blocks]
+    packed = [
+        (*words, count, base, bits) for words, count, (_, base, bits) in zip(streams, counts, blocks, strict=True)
+    ]
+    unpacked = check(backend, "unpack_many", packed, types.index)
+    assert_same(
+        unpacked, [indices[:count] for (indices, _, _), count in zip(blocks, counts, strict=True)], "round trip"
+    )
+
+
+@pytest.mark.parametrize("short", [0, 1, 2])
+def test_unpack_many_refuses_any_stream_that_ends_early(backend, types, short):
+    blocks = [(np.arange(count, dtype=types.index), 0, 0) for count in (70, 0, 130)]
+    packed = [[*words, len(block[0]), 0, 0] for words, block in zip(backend.pack_many(blocks), blocks, strict=True)]
+    packed[short][2] += 64
+    there = len(blocks[short][0])
+    with pytest.raises(ValueError, match=f"packed indices end after {there} of {there + 64} entries"):
+        backend.unpack_many([tuple(block) for block in packed], types.index)
 
 
 @pytest.mark.parametrize("kind", LARGE)

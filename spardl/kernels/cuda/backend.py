@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
-from spardl.kernels.cuda import accumulate, coding, largest, merge, scatter
+from spardl.kernels.api import Arrays, Indices, Packable, Packed, Pair, Selected, Split, Values
+from spardl.kernels.cuda import accumulate, largest, merge, scatter
 from spardl.kernels.cuda.arrays import DeviceArrays
 from spardl.kernels.cuda.batch import Batch, in_one
+from spardl.kernels.cuda.coded import pack_all, unpack_all
 from spardl.kernels.cuda.jit import WORD
 from spardl.kernels.cuda.merging import merge_all, merged
-from spardl.kernels.cuda.namespace import DeviceArray, Namespace
+from spardl.kernels.cuda.namespace import Namespace
 from spardl.kernels.cuda.segments import make_table, upload
 
 
@@ -145,17 +146,10 @@ class CudaKernels:
     # -- packed indices ------------------------------------------------------------------------------------------------
 
     def pack(self, indices: Indices, base: int, bits: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-        on, count = self._on, len(indices)
-        low = on.empty(_words(count * bits), np.uint64)
-        if count == 0:
-            return low, on.empty(0, np.uint64)
-        on.launch(coding.pack_low, self._blocks(len(low)), indices, base, bits, low)
-        lengths = on.empty(count, np.int64)
-        on.launch(coding.unary_lengths, self._blocks(count), indices, base, bits, lengths)
-        ends = on.running_sum(lengths)
-        high = on.empty(_words(self._last(ends)), np.uint64)
-        on.launch(coding.pack_high, self._blocks(len(high)), ends, high)
-        return low, high
+        return self.pack_many([(indices, base, bits)])[0]
+
+    def pack_many(self, blocks: Sequence[Packable]) -> list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]]:
+        return pack_all(self._on, blocks)
 
     def unpack(
         self,
@@ -166,26 +160,10 @@ class CudaKernels:
         bits: int,
         index_dtype: npt.DTypeLike,
     ) -> Indices:
-        on = self._on
-        if len(low) < _words(count * bits):
-            raise ValueError(f"packed indices: {len(low)} words cannot hold {count} times {bits} bits")
-        indices: Indices = on.empty(count, index_dtype)
-        if count == 0:
-            return indices
-        words = high.view(np.uint32)
-        ones = on.empty(len(words), np.int64)
-        on.launch(coding.count_ones, self._blocks(len(words)), words, ones)
-        sums = on.running_sum(ones)
-        found = self._last(sums) if len(words) else 0
-        if found < count:
-            raise ValueError(f"packed indices end after {found} of {count} entries")
-        places = on.empty(count, np.int64)
-        on.launch(coding.place_ones, self._blocks(len(words)), words, sums, places)
-        rests = on.zeros(count, np.int64)
-        if bits > 0:
-            on.launch(coding.read_low, self._blocks(count), low, bits, rests)
-        on.launch(coding.join_gaps, self._blocks(count), places, on.running_sum(rests), base, bits, indices)
-        return indices
+        return self.unpack_many([(low, high, count, base, bits)], index_dtype)[0]
+
+    def unpack_many(self, blocks: Sequence[Packed], index_dtype: npt.DTypeLike) -> list[Indices]:
+        return unpack_all(self._on, blocks, index_dtype)
 
     # -- sizes ---------------------------------------------------------------------------------------------------------
 
@@ -195,12 +173,5 @@ class CudaKernels:
     def _tiles(self, count: int) -> int:
         return -(-count // (WORD * self._on.threads))
 
-    def _last(self, array: DeviceArray) -> int:
-        return int(self._on.to_host(array[len(array) - 1 :])[0][0])
-
     def _copies(self, indices: Indices, values: Values) -> Pair:
         return self._on.concatenate([indices]), self._on.concatenate([values])
-
-
-def _words(bits: int) -> int:
-    return -(-bits // 64)

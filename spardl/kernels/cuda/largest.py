@@ -42,9 +42,10 @@ def mark(on: Namespace, batch: Batch, wanted: Sequence[int]) -> Marked:
     tiles = [-(-most // (WORD * on.threads)) for most in batch.most]
     tops = begins_of([min(k, most) for k, most in zip(wanted, batch.most, strict=True)])
     rows, total = make_table(tiles, batch.begins, wanted, tops)
-    table, lengths = upload(on, rows, np.array(batch.most, np.int64))
-    if batch.lengths is not None:
-        lengths = batch.lengths
+    if batch.lengths is None:
+        table, lengths = upload(on, rows, np.array(batch.most, np.int64))
+    else:
+        (table,), lengths = upload(on, rows), batch.lengths
     segments, (bits, magnitude), key_bits = len(tiles), keys(batch.values), 8 * batch.values.itemsize - 1
     state = on.zeros(segments * cut.STATES, np.int64)
     passes, buckets = -(-key_bits // on.digit_bits), segments << on.digit_bits

@@ -34,8 +34,10 @@ from kernels.test_many_blocks import (  # noqa: F401
     test_blocks_of_every_kind_of_values,
     test_overlay_many,
     test_overwrite_where_many,
+    test_pack_and_unpack_many,
     test_select_many,
     test_topk_dense_many,
+    test_unpack_many_refuses_any_stream_that_ends_early,
 )
 
 from spardl.kernels.cuda.jit import MOST_DIGIT_BITS, MOST_THREADS
@@ -79,6 +81,10 @@ def check_all(backend, types, size):
     check_accumulate_many(backend, types, [3, 1, 0], dense, other, quarters, [1.0, 2.0, 1.0, 0.5], [size] * 4)
     low, high = check(backend, "pack", a, 0, 1)
     check(backend, "unpack", low, high, len(a), 0, 1, types.index)
+    blocks = [(a, 0, 1), (b, 0, 0), (a[:2], 0, 5)]
+    streams = check(backend, "pack_many", blocks)
+    packed = [(*words, len(block[0]), *block[1:]) for words, block in zip(streams, blocks, strict=True)]
+    check(backend, "unpack_many", packed, types.index)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
