@@ -9,7 +9,7 @@ also be written dense: the values of all its elements, and no indices.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,15 +18,13 @@ import numpy.typing as npt
 from spardl.effects import Bytes, fronts
 from spardl.errors import WireError
 from spardl.kernels import memory
-from spardl.kernels.api import Indices, Kernels, Messages, Values
+from spardl.kernels.api import Indices, Kernels, Packed, Pair, Values
 from spardl.sparse import index_dtype
 
 INDEX_CODINGS = ("auto", "raw", "packed")
 VALUE_CODINGS = ("same", "bf16", "fp16")
 
-_HEADER = struct.Struct(
-    "<4sBBBBqqqq"
-)  # magic, dtype, value coding, index coding, bits; count, base, length, high words
+_HEADER = struct.Struct("<4sBBBBqqqq")  # a _Header
 _MAGIC = b"SPv1"
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 _RAW, _PACKED, _DENSE = 0, 1, 2
@@ -60,14 +58,32 @@ class Codec:
 
     def encode(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
         """One frame. ``values`` are written as they are after ``round``."""
-        count, arrays = len(indices), self.kernels.arrays
-        span = int(arrays.to_host(indices[count - 1 :])[0][0]) - base + 1 if count else 0
-        bits = rice_bits(span, count)
-        if self.indices == "packed" or (self.indices == "auto" and _packed_bytes(span, count, bits) < count * 4):
-            low, high = self.kernels.pack(indices, base, bits)
-            return self._frame([low, high], values, (_PACKED, bits), (count, base, length, len(high)))
-        relative = arrays.shift(indices, -base, index_dtype(length))
-        return self._frame([relative], values, (_RAW, 0), (count, base, length, 0))
+        return self.encode_all([(indices, values)], [(base, length)])[0]
+
+    def encode_all(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> list[Bytes]:
+        """``encode`` for several blocks, given base and length of each."""
+        arrays = self.kernels.arrays
+        lasts = arrays.to_host(*(indices[max(len(indices) - 1, 0) :] for indices, _ in vectors))
+        spans = [int(last[0]) - base + 1 if len(last) else 0 for last, (base, _) in zip(lasts, blocks, strict=True)]
+        bits = [rice_bits(span, len(indices)) for span, (indices, _) in zip(spans, vectors, strict=True)]
+        to_pack = {
+            i: (indices, blocks[i][0], bits[i])
+            for i, (indices, _) in enumerate(vectors)
+            if self._packs(spans[i], len(indices), bits[i])
+        }
+        packed = dict(zip(to_pack, self.kernels.pack_many(list(to_pack.values())), strict=True)) if to_pack else {}
+        frames = []
+        for i, ((indices, values), (base, length)) in enumerate(zip(vectors, blocks, strict=True)):
+            if i in packed:
+                low, high = packed[i]
+                coded = _Coded([low, high], _PACKED, bits[i], len(high))
+            else:
+                coded = _Coded([arrays.shift(indices, -base, index_dtype(length))], _RAW, 0, 0)
+            frames.append((coded, values, len(indices), base, length))
+        return self._frames(frames)
+
+    def _packs(self, span: int, count: int, bits: int) -> bool:
+        return self.indices == "packed" or (self.indices == "auto" and _packed_bytes(span, count, bits) < count * 4)
 
     def encode_shorter(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
         """One frame, sparse or dense, whichever is shorter. A dense block comes back with all its elements."""
@@ -77,17 +93,21 @@ class Codec:
             return sparse
         dense = memory.zeros(length, values.dtype)
         dense[indices - indices.dtype.type(base)] = values
-        return self._frame([], dense, (_DENSE, 0), (length, base, length, 0))
+        return self._frames([(_Coded([], _DENSE, 0, 0), dense, length, base, length)])[0]
 
-    def _frame(
-        self, index_parts: list[npt.NDArray[Any]], values: Values, coding: tuple[int, int], sizes: tuple[int, ...]
-    ) -> Bytes:
-        codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), *coding)
-        arrays = self.kernels.arrays
-        payload = values if self.values == "same" else arrays.narrow(values, self.values)
-        header = np.frombuffer(_HEADER.pack(_MAGIC, *codes, *sizes), np.uint8)
-        frame: Bytes = arrays.messages.frame(header, arrays.messages.load(*index_parts, payload))
-        return frame
+    def _frames(self, blocks: Sequence[tuple["_Coded", Values, int, int, int]]) -> list[Bytes]:
+        """Coded indices, values, count, base and length of each, written down. What is on a GPU is waited for once."""
+        arrays, messages = self.kernels.arrays, self.kernels.arrays.messages
+        headers, parts = [], []
+        for coded, values, count, base, length in blocks:
+            codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), coded.coding, coded.bits)
+            headers.append(_HEADER.pack(_MAGIC, *codes, count, base, length, coded.high_words))
+            parts.append([*coded.parts, values if self.values == "same" else arrays.narrow(values, self.values)])
+        loaded = iter(messages.load(*(part for block in parts for part in block)))
+        return [
+            messages.frame(np.frombuffer(header, np.uint8), list(islice(loaded, len(block))))
+            for header, block in zip(headers, parts, strict=True)
+        ]
 
     def decode(self, frame: Bytes, wide_indices: bool) -> Block:
         """The block in ``frame``; indices as int64 if ``wide_indices``, else int32."""
@@ -95,32 +115,72 @@ class Codec:
 
     def decode_all(self, frames: Sequence[Bytes], wide_indices: bool) -> list[Block]:
         """``decode`` for several frames: headers in a GPU's memory are fetched together."""
-        wanted = _WIDE if wide_indices else _NARROW
-        headers = fronts(frames, _HEADER.size)
-        return [self._decode(header, frame, wanted) for header, frame in zip(headers, frames, strict=True)]
+        wanted, messages = _WIDE if wide_indices else _NARROW, self.kernels.arrays.messages
+        headers = [
+            _read_header(front, len(frame)) for front, frame in zip(fronts(frames, _HEADER.size), frames, strict=True)
+        ]
+        readers = [_Reader(frame, _HEADER.size) for frame in messages.unload(frames)]
+        all_indices = self._read_indices(headers, readers, wanted)
+        return [
+            Block(header.base, header.length, indices, self._read_values(header, reader))
+            for header, reader, indices in zip(headers, readers, all_indices, strict=True)
+        ]
 
-    def _decode(self, header: Bytes, frame: Bytes, wanted: np.dtype[Any]) -> Block:
-        if len(header) < _HEADER.size:
-            raise WireError(f"frame of {len(frame)} bytes is shorter than its header")
-        magic, dtype_code, value_code, coding, bits, count, base, length, high_words = _HEADER.unpack_from(header.data)
-        if magic != _MAGIC:
-            raise WireError(f"frame starts with {magic!r}, expected {_MAGIC!r}: do all ranks run the same spardl?")
-        dtype = _DTYPES[dtype_code]
+    def _read_indices(
+        self, headers: Sequence["_Header"], readers: Sequence["_Reader"], wanted: np.dtype[Any]
+    ) -> list[Indices]:
         arrays = self.kernels.arrays
-        reader = _Reader(frame, _HEADER.size, arrays.messages)
-        if coding == _PACKED:
-            low = reader.take(-(-count * bits // 64), _WORD)
-            high = reader.take(high_words, _WORD)
-            indices = self.kernels.unpack(low, high, count, base, bits, wanted)
-        elif coding == _DENSE:
-            indices = arrays.from_host(np.arange(base, base + count, dtype=wanted))
-        else:
-            indices = arrays.shift(reader.take(count, index_dtype(length)), base, wanted)
-        if value_code == 0:
-            values = reader.take(count, dtype)
-        else:
-            values = arrays.widen(reader.take(count, np.dtype(np.uint16)), VALUE_CODINGS[value_code], dtype)
-        return Block(base, length, indices, values)
+        indices: dict[int, Indices] = {}
+        packed: dict[int, Packed] = {}
+        for i, (header, reader) in enumerate(zip(headers, readers, strict=True)):
+            count, base, bits = header.entries, header.base, header.bits
+            if header.coding == _PACKED:
+                low = reader.take(-(-count * bits // 64), _WORD)
+                packed[i] = (low, reader.take(header.high_words, _WORD), count, base, bits)
+            elif header.coding == _DENSE:
+                indices[i] = arrays.from_host(np.arange(base, base + count, dtype=wanted))
+            else:
+                indices[i] = arrays.shift(reader.take(count, index_dtype(header.length)), base, wanted)
+        if packed:
+            indices |= zip(packed, self.kernels.unpack_many(list(packed.values()), wanted), strict=True)
+        return [indices[i] for i in range(len(headers))]
+
+    def _read_values(self, header: "_Header", reader: "_Reader") -> Values:
+        dtype = _DTYPES[header.dtype_code]
+        if header.value_code == 0:
+            return reader.take(header.entries, dtype)
+        codes = reader.take(header.entries, np.dtype(np.uint16))
+        return self.kernels.arrays.widen(codes, VALUE_CODINGS[header.value_code], dtype)
+
+
+class _Coded(NamedTuple):
+    """Indices as they go on the wire."""
+
+    parts: list[npt.NDArray[Any]]
+    coding: int
+    bits: int
+    high_words: int
+
+
+class _Header(NamedTuple):
+    magic: bytes
+    dtype_code: int
+    value_code: int
+    coding: int
+    bits: int
+    entries: int
+    base: int
+    length: int
+    high_words: int
+
+
+def _read_header(front: Bytes, frame_length: int) -> _Header:
+    if len(front) < _HEADER.size:
+        raise WireError(f"frame of {frame_length} bytes is shorter than its header")
+    header = _Header(*_HEADER.unpack_from(front.data))
+    if header.magic != _MAGIC:
+        raise WireError(f"frame starts with {header.magic!r}, expected {_MAGIC!r}: do all ranks run the same spardl?")
+    return header
 
 
 def rice_bits(span: int, count: int) -> int:
@@ -148,16 +208,16 @@ def dense_frame_bytes(length: int, itemsize: int) -> int:
 
 
 class _Reader:
-    """Takes arrays off a frame, one after the other; every part is padded to 8 bytes."""
+    """Takes arrays off a frame without copying, one after the other; every part is padded to 8 bytes."""
 
-    def __init__(self, frame: Bytes, offset: int, messages: Messages) -> None:
-        self._frame, self._offset, self._messages = frame, offset, messages
+    def __init__(self, frame: Bytes, offset: int) -> None:
+        self._frame, self._offset = frame, offset
 
     def take(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         end = self._offset + count * dtype.itemsize
         if end > len(self._frame):
             raise WireError(f"frame of {len(self._frame)} bytes ends inside a part that reaches to byte {end}")
-        part = self._messages.unload(self._frame[self._offset : end], dtype)
+        part = self._frame[self._offset : end].view(dtype)
         self._offset = _pad(end)
         return part
 

@@ -27,6 +27,10 @@ class Frames:
         """Entries of the elements from ``lo`` to ``hi``."""
         return self.codec.encode(*pair, lo, hi - lo)
 
+    def write_all(self, vectors: Sequence[Pair], bounds: Sequence[tuple[int, int]]) -> list[Bytes]:
+        """The entries of each of several blocks."""
+        return self.codec.encode_all(vectors, [(lo, hi - lo) for lo, hi in bounds])
+
     def read(self, frame: Bytes, sender: int) -> Pair:
         """The entries in a frame from rank ``sender``."""
         return self.read_all([frame], [sender])[0]

@@ -1,5 +1,6 @@
 """What the phases of SparDL have in common on one rank during one reduce."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spardl import schedule
@@ -38,8 +39,11 @@ class Party:
         return self.blocks.budgets[self.position]
 
     def frame(self, block: int, pair: Pair) -> Bytes:
-        lo, hi = self.blocks.bounds[block : block + 2].tolist()
-        return self.frames.write(pair, lo, hi)
+        return self.frames_of([block], [pair])[0]
+
+    def frames_of(self, blocks: Sequence[int], vectors: Sequence[Pair]) -> list[Bytes]:
+        bounds = self.blocks.bounds
+        return self.frames.write_all(vectors, [(int(bounds[block]), int(bounds[block + 1])) for block in blocks])
 
     def as_on_the_wire(self, pair: Pair, holders: int) -> Pair:
         """The held block as the receivers will see it; the rounding error is shared by the ranks that hold it."""

@@ -34,9 +34,9 @@ def spar_reduce_scatter(party: Party, grad: Values, residual: Values, most: int)
 
 
 def _hand_on(party: Party, blocks: Sequence[int]) -> list[Bytes]:
-    frames = []
+    vectors = []
     for block, (indices, values) in zip(blocks, party.selector.select(blocks), strict=True):
         rounded, error = party.codec.round(values)
         party.ledger.sent(block, indices, error)
-        frames.append(party.frame(block, (indices, rounded)))
-    return frames
+        vectors.append((indices, rounded))
+    return party.frames_of(blocks, vectors)

@@ -54,8 +54,8 @@ class Messages(Protocol):
     def load(self, *arrays: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
         """A backend's arrays as parts of a message."""
 
-    def unload(self, part: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """The way back."""
+    def unload(self, frames: Sequence[Any]) -> Sequence[npt.NDArray[np.uint8]]:
+        """Frames that have arrived as a backend's arrays, which begin where any type may."""
 
     def frame(self, header: npt.NDArray[np.uint8], parts: Sequence[npt.NDArray[Any]]) -> Any:
         """The bytes of a header of the host's and of loaded parts, each padded with zeros to a multiple of eight."""

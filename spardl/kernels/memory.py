@@ -45,8 +45,8 @@ class HostMessages:
     def load(self, *arrays: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
         return arrays
 
-    def unload(self, part: npt.NDArray[np.uint8], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        return part.view(dtype)
+    def unload(self, frames: Sequence[npt.NDArray[np.uint8]]) -> Sequence[npt.NDArray[np.uint8]]:
+        return frames
 
     def frame(self, header: npt.NDArray[np.uint8], parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
         return concatenate([header, *map(_padded, parts)])

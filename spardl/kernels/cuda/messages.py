@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels.cuda.namespace import DeviceArray, Namespace
+from spardl.kernels.cuda.segments import begins_of
 from spardl.kernels.memory import HostMessages
 
 HostBytes = npt.NDArray[np.uint8]
@@ -27,8 +28,11 @@ class StagedMessages(HostMessages):
     def load(self, *arrays: DeviceArray) -> Sequence[npt.NDArray[Any]]:
         return self._on.to_host(*arrays)
 
-    def unload(self, part: HostBytes, dtype: npt.DTypeLike) -> DeviceArray:
-        return self._on.to_device(part.view(dtype))
+    def unload(self, frames: Sequence[HostBytes]) -> Sequence[DeviceArray]:
+        """In one copy. Frames are padded, so that each begins at a multiple of eight."""
+        there = self._on.to_device(np.concatenate(frames))
+        lengths = [len(frame) for frame in frames]
+        return [there[begin : begin + length] for begin, length in zip(begins_of(lengths), lengths, strict=True)]
 
 
 class DeviceBytes:
@@ -68,8 +72,8 @@ class DirectMessages:
     def load(self, *arrays: DeviceArray) -> Sequence[DeviceArray]:
         return arrays
 
-    def unload(self, part: DeviceBytes, dtype: npt.DTypeLike) -> DeviceArray:
-        return part.array.view(dtype)
+    def unload(self, frames: Sequence[DeviceBytes]) -> Sequence[DeviceArray]:
+        return [frame.array for frame in frames]
 
     def frame(self, header: HostBytes, parts: Sequence[DeviceArray]) -> DeviceBytes:
         on = self._on
