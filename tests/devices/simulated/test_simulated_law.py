@@ -157,7 +157,7 @@ def test_direct_messages_leave_entries_on_the_device(monkeypatch):
         Setup.reduce(setup, reducers, on_device)
         crossed[k] = dict(calls)
     assert crossed[60]["bytes_to_host"] == crossed[90]["bytes_to_host"] < 2 * 96 + 300
-    assert crossed[60]["bytes_to_device"] == crossed[90]["bytes_to_device"] < 300
+    assert crossed[60]["bytes_to_device"] == crossed[90]["bytes_to_device"] < 1200  # tables
 
 
 def test_nothing_dense_comes_to_the_host():
@@ -174,7 +174,7 @@ def test_nothing_dense_comes_to_the_host():
         Setup.reduce(setup, reducers, on_device)
         crossed[n] = dict(calls)
         assert calls["bytes_to_host"] < 600
-        assert calls["bytes_to_device"] < 600
-        assert calls["waits"] <= 24
-    assert crossed[300]["bytes_to_host"] <= crossed[1200]["bytes_to_host"] + 100
-    assert crossed[1200]["bytes_to_host"] <= crossed[300]["bytes_to_host"] + 100
+        assert calls["waits"] <= 12
+    assert crossed[1200]["bytes_to_device"] < 1300  # mostly tables, with a row per block
+    for way in ("bytes_to_host", "bytes_to_device"):
+        assert abs(crossed[300][way] - crossed[1200][way]) <= 100
