@@ -42,20 +42,20 @@ class Ledger:
 
     def _settle_global(self, acc: Values, result: list[Indices], overlays: list[Pair]) -> None:
         # Discarded was the whole sum at the index, received parts included, unless it was sent.
-        self._overwrite(acc, result, dict(enumerate(overlays)))
+        received = [block for block, (indices, _) in enumerate(overlays) if len(indices)]
+        self._overwrite(acc, result, received, [overlays[block] for block in received])
+        sent = sorted(self._sent)
         most = max((len(indices) for indices, _ in self._sent.values()), default=0)
         nothing = self._kernels.arrays.zeros(most, acc.dtype)
-        sent = {
-            block: (indices, nothing[: len(indices)] if left_behind is None else left_behind)
-            for block, (indices, left_behind) in self._sent.items()
-        }
-        self._overwrite(acc, result, sent)
+        left_behind = [
+            (indices, nothing[: len(indices)] if error is None else error)
+            for indices, error in (self._sent[block] for block in sent)
+        ]
+        self._overwrite(acc, result, sent, left_behind)
         for share in self._shares:
             self._kernels.add_where(acc, result[self._own], *share)
 
-    def _overwrite(self, acc: Values, result: list[Indices], vectors: dict[int, Pair]) -> None:
-        """By the vectors of some blocks, where the result has an index."""
-        blocks = [block for block in sorted(vectors) if len(vectors[block][0])]
+    def _overwrite(self, acc: Values, result: list[Indices], blocks: list[int], vectors: list[Pair]) -> None:
+        """By a vector for each of the blocks, where the result has an index."""
         if blocks:
-            wanted = [result[block] for block in blocks]
-            self._kernels.overwrite_where_many(acc, wanted, [vectors[block] for block in blocks])
+            self._kernels.overwrite_where_many(acc, [result[block] for block in blocks], vectors)

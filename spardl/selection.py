@@ -10,6 +10,7 @@ the block is searched again in full: slower, just as exact.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,7 @@ class Selector:
         room = np.minimum(lengths, _ROOM * np.array(self._budgets, np.int64) + 1024)
         room[np.array(self._budgets) == 0] = 0
         self._starts = np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+        self._rooms = list(pairwise(self._starts.tolist()))
         self._arrays = kernels.arrays
         self._indices = kernels.arrays.empty(int(self._starts[-1]), self.index_dtype)
         self._values = kernels.arrays.empty(int(self._starts[-1]), self._dtype)
@@ -96,6 +98,7 @@ class Selector:
         floors = self.thresholds.floors()
         # Never zero: zeros are not candidates. Where nothing is known nothing is collected.
         self._floors = np.where(known, np.maximum(floors, self._tiny), np.inf).astype(self._dtype)
+        self._floor_list = self._floors.tolist()
         self._acc = acc
         self._counts = [0] * len(self._budgets)
         self.overlays = [self.nothing] * len(self._budgets)
@@ -121,37 +124,40 @@ class Selector:
 
     def select(self, blocks: Sequence[int], most: int | None = None) -> list[Pair]:
         """Of each block as it stands now the budgeted number of largest entries, or ``most`` if that is less."""
-        wanted = {j: self._budgets[j] if most is None else min(most, self._budgets[j]) for j in blocks}
-        chosen = self._select_from_candidates({j: k for j, k in wanted.items() if k > 0 and self._has_candidates(j)})
-        chosen |= self._select_in_full({j: k for j, k in wanted.items() if k > 0 and j not in chosen})
+        known, unknown = {}, {}  # how many are wanted of blocks whose candidates are all there, and of others
+        for j in blocks:
+            k = self._budgets[j] if most is None else min(most, self._budgets[j])
+            begin, end = self._rooms[j]
+            if k > 0 and not math.isinf(self._floor_list[j]) and self._counts[j] <= end - begin:
+                known[j] = k
+            elif k > 0:
+                unknown[j] = k
+        chosen = self._select_from_candidates(known) if known else {}
+        unknown |= {j: k for j, k in known.items() if j not in chosen}
+        if unknown:
+            chosen |= self._select_in_full(unknown)
         return [self._note(j, chosen[j]) if j in chosen else self.nothing for j in blocks]
 
-    def _has_candidates(self, j: int) -> bool:
-        """Whether all that stand at or above a floor are known; there may be too few, or none."""
-        return math.isfinite(self._floors[j]) and self._counts[j] <= self._starts[j + 1] - self._starts[j]
-
     def _select_from_candidates(self, wanted: dict[int, int]) -> dict[int, Selected]:
-        """Of the blocks wanted those for which that is possible."""
-        if not wanted:
-            return {}
-        begins = {j: int(self._starts[j]) for j in wanted}
-        parts = [slice(begin, begin + self._counts[j]) for j, begin in begins.items()]
-        candidates = [(self._indices[part], self._values[part]) for part in parts]
-        floors = [float(self._floors[j]) for j in wanted]
-        overs = [self.overlays[j] for j in wanted]
-        tried = self._kernels.select_many(candidates, overs, list(wanted.values()), floors)
+        """Of the blocks wanted those that have enough candidates."""
+        candidates, overs, floors = [], [], []
+        for j in wanted:
+            part = slice(self._rooms[j][0], self._rooms[j][0] + self._counts[j])
+            candidates.append((self._indices[part], self._values[part]))
+            overs.append(self.overlays[j])
+            floors.append(self._floor_list[j])
+        selected = self._kernels.select_many(candidates, overs, list(wanted.values()), floors)
         chosen = {}
-        for (j, k), floor, found in zip(wanted.items(), floors, tried, strict=True):
-            if found.found >= k or floor <= self._tiny:  # the latter: every non-zero entry is a candidate
+        for (j, k), found in zip(wanted.items(), selected, strict=True):
+            complete = self._floor_list[j] <= self._tiny  # every non-zero entry is a candidate
+            if found.found < k and not complete:
+                self._slack[j] = min(_SLACK_MAX, 2 * self._slack[j])
+            else:
                 self._slack[j] = max(self._least_slack[j], _SLACK_DECAY * self._slack[j])
                 chosen[j] = found
-            else:
-                self._slack[j] = min(_SLACK_MAX, 2 * self._slack[j])
         return chosen
 
     def _select_in_full(self, wanted: dict[int, int]) -> dict[int, Selected]:
-        if not wanted:
-            return {}
         bounds = [(int(self._bounds[j]), int(self._bounds[j + 1])) for j in wanted]
         overs = [self.overlays[j] for j in wanted]
         # An overlay entry may push its own index down, so as many more are taken as there are overlay entries.

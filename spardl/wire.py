@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,19 @@ import numpy.typing as npt
 from spardl.effects import Bytes, fronts
 from spardl.errors import WireError
 from spardl.kernels import memory
-from spardl.kernels.api import Indices, Kernels, Packed, Pair, Values
+from spardl.kernels.api import Indices, Kernels, Pair, Values
 from spardl.sparse import index_dtype
 
 INDEX_CODINGS = ("auto", "raw", "packed")
 VALUE_CODINGS = ("same", "bf16", "fp16")
 
-_HEADER = struct.Struct("<4sBBBBqqqq")  # a _Header
+_HEADER = struct.Struct(
+    "<4sBBBBqqqq"
+)  # magic, dtype, value coding, index coding, bits; count, base, length, high words
 _MAGIC = b"SPv1"
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 _RAW, _PACKED, _DENSE = 0, 1, 2
+_NOT_PACKED = -1  # in place of a number of bits
 _NARROW, _WIDE, _WORD = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint64)
 
 
@@ -63,27 +66,28 @@ class Codec:
     def encode_all(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> list[Bytes]:
         """``encode`` for several blocks, given base and length of each."""
         arrays = self.kernels.arrays
-        lasts = arrays.to_host(*(indices[max(len(indices) - 1, 0) :] for indices, _ in vectors))
-        spans = [int(last[0]) - base + 1 if len(last) else 0 for last, (base, _) in zip(lasts, blocks, strict=True)]
-        bits = [rice_bits(span, len(indices)) for span, (indices, _) in zip(spans, vectors, strict=True)]
-        to_pack = {
-            i: (indices, blocks[i][0], bits[i])
-            for i, (indices, _) in enumerate(vectors)
-            if self._packs(spans[i], len(indices), bits[i])
-        }
-        packed = dict(zip(to_pack, self.kernels.pack_many(list(to_pack.values())), strict=True)) if to_pack else {}
-        frames = []
-        for i, ((indices, values), (base, length)) in enumerate(zip(vectors, blocks, strict=True)):
-            if i in packed:
-                low, high = packed[i]
-                coded = _Coded([low, high], _PACKED, bits[i], len(high))
+        bits, to_pack = [], []
+        lasts = arrays.to_host(*[indices[-1:] for indices, _ in vectors])
+        for (indices, _), (base, _), last in zip(vectors, blocks, lasts, strict=True):
+            count = len(indices)
+            span = int(last[0]) - base + 1 if count else 0
+            bits.append(rice_bits(span, count))
+            if self.indices == "packed" or (
+                self.indices == "auto" and _packed_bytes(span, count, bits[-1]) < count * 4
+            ):
+                to_pack.append((indices, base, bits[-1]))
             else:
-                coded = _Coded([arrays.shift(indices, -base, index_dtype(length))], _RAW, 0, 0)
-            frames.append((coded, values, len(indices), base, length))
+                bits[-1] = _NOT_PACKED
+        packed = iter(self.kernels.pack_many(to_pack) if to_pack else ())
+        frames = []
+        for (indices, values), (base, length), low_bits in zip(vectors, blocks, bits, strict=True):
+            if low_bits == _NOT_PACKED:
+                relative = arrays.shift(indices, -base, index_dtype(length))
+                frames.append(([relative], values, (_RAW, 0), (len(indices), base, length, 0)))
+            else:
+                low, high = next(packed)
+                frames.append(([low, high], values, (_PACKED, low_bits), (len(indices), base, length, len(high))))
         return self._frames(frames)
-
-    def _packs(self, span: int, count: int, bits: int) -> bool:
-        return self.indices == "packed" or (self.indices == "auto" and _packed_bytes(span, count, bits) < count * 4)
 
     def encode_shorter(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
         """One frame, sparse or dense, whichever is shorter. A dense block comes back with all its elements."""
@@ -93,20 +97,20 @@ class Codec:
             return sparse
         dense = memory.zeros(length, values.dtype)
         dense[indices - indices.dtype.type(base)] = values
-        return self._frames([(_Coded([], _DENSE, 0, 0), dense, length, base, length)])[0]
+        return self._frames([([], dense, (_DENSE, 0), (length, base, length, 0))])[0]
 
-    def _frames(self, blocks: Sequence[tuple["_Coded", Values, int, int, int]]) -> list[Bytes]:
-        """Coded indices, values, count, base and length of each, written down. What is on a GPU is waited for once."""
+    def _frames(self, blocks: Sequence["_Coded"]) -> list[Bytes]:
+        """Written down. What is on a GPU is waited for once."""
         arrays, messages = self.kernels.arrays, self.kernels.arrays.messages
         headers, parts = [], []
-        for coded, values, count, base, length in blocks:
-            codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), coded.coding, coded.bits)
-            headers.append(_HEADER.pack(_MAGIC, *codes, count, base, length, coded.high_words))
-            parts.append([*coded.parts, values if self.values == "same" else arrays.narrow(values, self.values)])
-        loaded = iter(messages.load(*(part for block in parts for part in block)))
+        for index_parts, values, coding, sizes in blocks:
+            codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), *coding)
+            headers.append(np.frombuffer(_HEADER.pack(_MAGIC, *codes, *sizes), np.uint8))
+            parts += [*index_parts, values if self.values == "same" else arrays.narrow(values, self.values)]
+        loaded = iter(messages.load(*parts))
         return [
-            messages.frame(np.frombuffer(header, np.uint8), list(islice(loaded, len(block))))
-            for header, block in zip(headers, parts, strict=True)
+            messages.frame(header, list(islice(loaded, len(block[0]) + 1)))
+            for header, block in zip(headers, blocks, strict=True)
         ]
 
     def decode(self, frame: Bytes, wide_indices: bool) -> Block:
@@ -114,72 +118,44 @@ class Codec:
         return self.decode_all([frame], wide_indices)[0]
 
     def decode_all(self, frames: Sequence[Bytes], wide_indices: bool) -> list[Block]:
-        """``decode`` for several frames: headers in a GPU's memory are fetched together."""
-        wanted, messages = _WIDE if wide_indices else _NARROW, self.kernels.arrays.messages
-        headers = [
-            _read_header(front, len(frame)) for front, frame in zip(fronts(frames, _HEADER.size), frames, strict=True)
-        ]
-        readers = [_Reader(frame, _HEADER.size) for frame in messages.unload(frames)]
-        all_indices = self._read_indices(headers, readers, wanted)
-        return [
-            Block(header.base, header.length, indices, self._read_values(header, reader))
-            for header, reader, indices in zip(headers, readers, all_indices, strict=True)
-        ]
-
-    def _read_indices(
-        self, headers: Sequence["_Header"], readers: Sequence["_Reader"], wanted: np.dtype[Any]
-    ) -> list[Indices]:
-        arrays = self.kernels.arrays
-        indices: dict[int, Indices] = {}
-        packed: dict[int, Packed] = {}
-        for i, (header, reader) in enumerate(zip(headers, readers, strict=True)):
-            count, base, bits = header.entries, header.base, header.bits
-            if header.coding == _PACKED:
+        """``decode`` for several frames: what of them is on a GPU is fetched and unpacked together."""
+        wanted, arrays = _WIDE if wide_indices else _NARROW, self.kernels.arrays
+        headers = [_read_header(*front) for front in zip(fronts(frames, _HEADER.size), frames, strict=True)]
+        blocks, packed = [], []
+        for header, frame in zip(headers, arrays.messages.unload(frames), strict=True):
+            _, dtype_code, value_code, coding, bits, count, base, length, high_words = header
+            reader = _Reader(frame, _HEADER.size)
+            indices = None  # if packed: to come
+            if coding == _PACKED:
                 low = reader.take(-(-count * bits // 64), _WORD)
-                packed[i] = (low, reader.take(header.high_words, _WORD), count, base, bits)
-            elif header.coding == _DENSE:
-                indices[i] = arrays.from_host(np.arange(base, base + count, dtype=wanted))
+                packed.append((low, reader.take(high_words, _WORD), count, base, bits))
+            elif coding == _DENSE:
+                indices = arrays.from_host(np.arange(base, base + count, dtype=wanted))
             else:
-                indices[i] = arrays.shift(reader.take(count, index_dtype(header.length)), base, wanted)
-        if packed:
-            indices |= zip(packed, self.kernels.unpack_many(list(packed.values()), wanted), strict=True)
-        return [indices[i] for i in range(len(headers))]
-
-    def _read_values(self, header: "_Header", reader: "_Reader") -> Values:
-        dtype = _DTYPES[header.dtype_code]
-        if header.value_code == 0:
-            return reader.take(header.entries, dtype)
-        codes = reader.take(header.entries, np.dtype(np.uint16))
-        return self.kernels.arrays.widen(codes, VALUE_CODINGS[header.value_code], dtype)
-
-
-class _Coded(NamedTuple):
-    """Indices as they go on the wire."""
-
-    parts: list[npt.NDArray[Any]]
-    coding: int
-    bits: int
-    high_words: int
+                indices = arrays.shift(reader.take(count, index_dtype(length)), base, wanted)
+            dtype = _DTYPES[dtype_code]
+            if value_code == 0:
+                values = reader.take(count, dtype)
+            else:
+                values = arrays.widen(reader.take(count, np.dtype(np.uint16)), VALUE_CODINGS[value_code], dtype)
+            blocks.append((base, length, indices, values))
+        unpacked = iter(self.kernels.unpack_many(packed, wanted) if packed else ())
+        return [
+            Block(base, length, next(unpacked) if indices is None else indices, values)
+            for base, length, indices, values in blocks
+        ]
 
 
-class _Header(NamedTuple):
-    magic: bytes
-    dtype_code: int
-    value_code: int
-    coding: int
-    bits: int
-    entries: int
-    base: int
-    length: int
-    high_words: int
+# Indices in parts, values, (index coding, bits), (count, base, length, high words).
+_Coded: TypeAlias = tuple[list[npt.NDArray[Any]], Values, tuple[int, int], tuple[int, int, int, int]]
 
 
-def _read_header(front: Bytes, frame_length: int) -> _Header:
+def _read_header(front: Bytes, frame: Bytes) -> tuple[Any, ...]:
     if len(front) < _HEADER.size:
-        raise WireError(f"frame of {frame_length} bytes is shorter than its header")
-    header = _Header(*_HEADER.unpack_from(front.data))
-    if header.magic != _MAGIC:
-        raise WireError(f"frame starts with {header.magic!r}, expected {_MAGIC!r}: do all ranks run the same spardl?")
+        raise WireError(f"frame of {len(frame)} bytes is shorter than its header")
+    header = _HEADER.unpack_from(front.data)
+    if header[0] != _MAGIC:
+        raise WireError(f"frame starts with {header[0]!r}, expected {_MAGIC!r}: do all ranks run the same spardl?")
     return header
 
 
