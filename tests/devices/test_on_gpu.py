@@ -26,6 +26,16 @@ from kernels.test_kernels import (  # noqa: F401
     test_writes_where_wanted,
     types,
 )
+from kernels.test_many_blocks import (  # noqa: F401
+    test_accumulate_many,
+    test_blocks_of_every_kind_of_values,
+    test_overlay_many,
+    test_overwrite_where_many,
+    test_pack_and_unpack_many,
+    test_select_many,
+    test_topk_dense_many,
+    test_unpack_many_refuses_any_stream_that_ends_early,
+)
 from mpi4py import MPI
 
 from spardl import SparseAllreduce, SparseVector, kernels
