@@ -110,7 +110,7 @@ class Selector:
         counts, bad = self._kernels.accumulate_many(
             blocks, grad, residual, self._acc, *layout, self._indices, self._values
         )
-        for j, count in zip(blocks, counts.tolist(), strict=True):
+        for j, count in zip(blocks, counts, strict=True):
             self._counts[j] = count
         if bad >= 0:
             (got,), (owed,) = self._arrays.to_host(grad[bad : bad + 1], residual[bad : bad + 1])
@@ -133,7 +133,8 @@ class Selector:
             elif k > 0:
                 unknown[j] = k
         chosen = self._select_from_candidates(known) if known else {}
-        unknown |= {j: k for j, k in known.items() if j not in chosen}
+        if len(chosen) < len(known):
+            unknown |= {j: k for j, k in known.items() if j not in chosen}
         if unknown:
             chosen |= self._select_in_full(unknown)
         return [self._note(j, chosen[j]) if j in chosen else self.nothing for j in blocks]

@@ -9,8 +9,8 @@ also be written dense: the values of all its elements, and no indices.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
-from typing import Any, NamedTuple, TypeAlias
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -79,15 +79,22 @@ class Codec:
             else:
                 bits[-1] = _NOT_PACKED
         packed = iter(self.kernels.pack_many(to_pack) if to_pack else ())
-        frames = []
+        headers, parts, ends = [], [], [0]
         for (indices, values), (base, length), low_bits in zip(vectors, blocks, bits, strict=True):
             if low_bits == _NOT_PACKED:
-                relative = arrays.shift(indices, -base, index_dtype(length))
-                frames.append(([relative], values, (_RAW, 0), (len(indices), base, length, 0)))
+                parts.append(arrays.shift(indices, -base, index_dtype(length)))
+                headers.append(self._header(values, _RAW, 0, len(indices), base, length, 0))
             else:
                 low, high = next(packed)
-                frames.append(([low, high], values, (_PACKED, low_bits), (len(indices), base, length, len(high))))
-        return self._frames(frames)
+                parts += low, high
+                headers.append(self._header(values, _PACKED, low_bits, len(indices), base, length, len(high)))
+            parts.append(self._payload(values))
+            ends.append(len(parts))
+        loaded = arrays.messages.load(*parts)  # all at once: on a GPU that is waited for
+        return [
+            arrays.messages.frame(header, loaded[begin:end])
+            for header, (begin, end) in zip(headers, pairwise(ends), strict=True)
+        ]
 
     def encode_shorter(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
         """One frame, sparse or dense, whichever is shorter. A dense block comes back with all its elements."""
@@ -97,21 +104,17 @@ class Codec:
             return sparse
         dense = memory.zeros(length, values.dtype)
         dense[indices - indices.dtype.type(base)] = values
-        return self._frames([([], dense, (_DENSE, 0), (length, base, length, 0))])[0]
+        messages, header = self.kernels.arrays.messages, self._header(values, _DENSE, 0, length, base, length, 0)
+        frame: Bytes = messages.frame(header, messages.load(self._payload(dense)))
+        return frame
 
-    def _frames(self, blocks: Sequence["_Coded"]) -> list[Bytes]:
-        """Written down. What is on a GPU is waited for once."""
-        arrays, messages = self.kernels.arrays, self.kernels.arrays.messages
-        headers, parts = [], []
-        for index_parts, values, coding, sizes in blocks:
-            codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), *coding)
-            headers.append(np.frombuffer(_HEADER.pack(_MAGIC, *codes, *sizes), np.uint8))
-            parts += [*index_parts, values if self.values == "same" else arrays.narrow(values, self.values)]
-        loaded = iter(messages.load(*parts))
-        return [
-            messages.frame(header, list(islice(loaded, len(block[0]) + 1)))
-            for header, block in zip(headers, blocks, strict=True)
-        ]
+    def _header(self, values: Values, coding: int, bits: int, *sizes: int) -> Bytes:
+        """``sizes`` are count, base, length and high words."""
+        codes = (_DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values), coding, bits)
+        return np.frombuffer(_HEADER.pack(_MAGIC, *codes, *sizes), np.uint8)
+
+    def _payload(self, values: Values) -> npt.NDArray[Any]:
+        return values if self.values == "same" else self.kernels.arrays.narrow(values, self.values)
 
     def decode(self, frame: Bytes, wide_indices: bool) -> Block:
         """The block in ``frame``; indices as int64 if ``wide_indices``, else int32."""
@@ -144,10 +147,6 @@ class Codec:
             Block(base, length, next(unpacked) if indices is None else indices, values)
             for base, length, indices, values in blocks
         ]
-
-
-# Indices in parts, values, (index coding, bits), (count, base, length, high words).
-_Coded: TypeAlias = tuple[list[npt.NDArray[Any]], Values, tuple[int, int], tuple[int, int, int, int]]
 
 
 def _read_header(front: Bytes, frame: Bytes) -> tuple[Any, ...]:

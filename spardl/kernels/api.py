@@ -166,7 +166,7 @@ class Kernels(Protocol):
         starts: npt.NDArray[np.int64],
         indices: Indices,
         values: Values,
-    ) -> tuple[npt.NDArray[np.int64], int]:
+    ) -> tuple[list[int], int]:
         """``accumulate`` for those ``blocks`` only, in any order; the counts are in that order."""
 
     def topk_dense(self, dense: Values, k: int, base: int, index_dtype: npt.DTypeLike) -> Pair:

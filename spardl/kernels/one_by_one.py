@@ -22,11 +22,12 @@ class OneByOne:
         starts: npt.NDArray[np.int64],
         indices: Indices,
         values: Values,
-    ) -> tuple[npt.NDArray[np.int64], int]:
-        counts, first_bad = np.zeros(len(blocks), np.int64), -1
-        for i, j in enumerate(blocks):
+    ) -> tuple[list[int], int]:
+        counts, first_bad = [], -1
+        for j in blocks:
             block = bounds[j : j + 2], floors[j : j + 1], starts[j : j + 2]
-            counts[i : i + 1], bad = self.accumulate(grad, residual, out, *block, indices, values)
+            found, bad = self.accumulate(grad, residual, out, *block, indices, values)
+            counts.append(int(found[0]))
             if bad >= 0 and not 0 <= first_bad < bad:
                 first_bad = bad
         return counts, first_bad

@@ -43,7 +43,8 @@ class CudaKernels:
     ) -> tuple[npt.NDArray[np.int64], int]:
         """``bounds``, ``floors`` and ``starts`` are the host's."""
         vectors, room = (grad, residual, out), (indices, values)
-        return self.accumulate_many(range(len(floors)), *vectors, bounds, floors, starts, *room)
+        counts, bad = self.accumulate_many(range(len(floors)), *vectors, bounds, floors, starts, *room)
+        return np.array(counts, np.int64), bad
 
     def accumulate_many(
         self,
@@ -56,7 +57,7 @@ class CudaKernels:
         starts: npt.NDArray[np.int64],
         indices: Indices,
         values: Values,
-    ) -> tuple[npt.NDArray[np.int64], int]:
+    ) -> tuple[list[int], int]:
         on, which = self._on, np.array(blocks, np.int64)
         tiles = [self._tiles(int(length)) for length in bounds[which + 1] - bounds[which]]
         rows, total = make_table(tiles, bounds[which], bounds[which + 1], starts[which], starts[which + 1])
@@ -68,7 +69,7 @@ class CudaKernels:
         running = on.running_sum(per_tile)
         on.launch(accumulate.take_candidates, total, out, table, marks, running, indices, values, found)
         *counts, from_end = on.to_host(found)[0].tolist()
-        return np.array(counts, np.int64), len(out) - from_end if from_end > 0 else -1
+        return counts, len(out) - from_end if from_end > 0 else -1
 
     # -- selection -----------------------------------------------------------------------------------------------------
 
