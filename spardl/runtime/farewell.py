@@ -7,6 +7,7 @@ which is before MPI does.
 
 import atexit
 import contextlib
+import os
 import sys
 import weakref
 from typing import Protocol
@@ -22,6 +23,7 @@ class Leaves(Protocol):
 
 
 _open: "weakref.WeakSet[Leaves]" = weakref.WeakSet()
+_process = os.getpid()
 
 
 def remember(leaves: Leaves) -> None:
@@ -35,6 +37,8 @@ def forget(leaves: Leaves) -> None:
 
 @atexit.register
 def _leave() -> None:
+    if os.getpid() != _process:  # forked, say by a data loader: not a rank
+        return
     if not MPI.Is_initialized() or MPI.Is_finalized():
         return
     error: BaseException | None = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)

@@ -145,9 +145,18 @@ def test_messages_pass_the_shaped_link(three):
 
 def test_links_have_the_rates_asked_for(three):
     a, b, slow = three.hosts
-    assert emulated.measure(a, b).rate == pytest.approx(100e6, rel=0.25)
-    assert emulated.measure(a, slow).rate == pytest.approx(20e6, rel=0.25)  # it receives slowly
-    assert emulated.measure(slow, a).rate == pytest.approx(20e6, rel=0.25)  # and sends slowly
+    assert_rate(a, b, 100e6)
+    assert_rate(a, slow, 20e6)  # it receives slowly
+    assert_rate(slow, a, 20e6)  # and sends slowly
+
+
+def assert_rate(source, target, asked):
+    """Never faster than asked for, and as fast in one of a few tries: a busy machine may be slow to send."""
+    rates = []
+    while not any(rate > 0.75 * asked for rate in rates):
+        assert len(rates) < 6, rates
+        rates.append(emulated.measure(source, target).rate)
+        assert rates[-1] < 1.25 * asked
 
 
 def test_check_shows_every_link(three, capsys):
@@ -158,7 +167,7 @@ def test_check_shows_every_link(three, capsys):
 
 def test_small_messages_do_not_wait(three):
     a, b, _ = three.hosts
-    assert emulated.measure(a, b, seconds=0.01).latency < 5e-3
+    assert min(emulated.measure(a, b, seconds=0.01).latency for _ in range(5)) < 5e-3
 
 
 # -- taking down -------------------------------------------------------------------------------------------------------
