@@ -43,13 +43,13 @@ def placed(setup, direct=False):
 
 
 @given(setup=small, direct=st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=15)
 def test_law_and_consensus_exactly_on_integers(setup, direct):
     assert_law_exactly(placed(setup, direct), ["cuda"])
 
 
 @given(setup=small, direct=st.booleans())
-@settings(max_examples=16)
+@settings(max_examples=12)
 def test_ranks_on_cpus_and_gpus_agree(setup, direct):
     assert_law_exactly(placed(setup, direct), ["cuda", "native", "numba", "numpy"])
 
@@ -63,7 +63,7 @@ def test_law_for_every_number_of_ranks_and_teams(ranks):
 
 
 @given(setup=small, wire_dtype=st.sampled_from(["same", "bf16", "fp16"]), direct=st.booleans())
-@settings(max_examples=20)
+@settings(max_examples=15)
 def test_a_gpu_s_bits_are_those_of_a_cpu(setup, wire_dtype, direct):
     """Results and residuals, on real numbers, over several reduces: thresholds are learnt alike."""
     ours = placed(setup, direct).reducers(["cuda"], wire_dtype=wire_dtype)
