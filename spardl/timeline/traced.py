@@ -85,7 +85,8 @@ class _TracedKernels:
     def __init__(self, recorder: Recorder, kernels: Kernels) -> None:
         self.name, self.arrays = kernels.name, kernels.arrays
         for kernel in (name for name, member in vars(Kernels).items() if callable(member) and name[0] != "_"):
-            setattr(self, kernel, _traced_kernel(recorder, kernel, getattr(kernels, kernel)))
+            event = kernel.removesuffix("_many")  # of how many blocks is of no interest there
+            setattr(self, kernel, _traced_kernel(recorder, event, getattr(kernels, kernel)))
 
 
 def _traced_kernel(recorder: Recorder, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -80,7 +80,7 @@ def test_a_call_has_rounds_with_peers_and_bytes_and_kernels(tmp_path):
                     assert event["name"] == f"wait for rank {peers['from']}"
         computing = [inside(listed, event) for event in listed if event["cat"] == "compute"]
         kernel_names = {event["name"] for within in computing for event in within if event["cat"] == "kernel"}
-        assert {"accumulate_many", "select_many"} <= kernel_names
+        assert {"accumulate", "select"} <= kernel_names
     assert sent == received
     assert sent
 
