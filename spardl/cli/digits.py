@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import numpy as np
+import numpy.typing as npt
 import torch
 from mpi4py import MPI
 from torch import nn
@@ -18,7 +19,6 @@ import spardl.torch as spt
 from spardl.agreement import gather_json
 from spardl.cli.checkpoint import Checkpoint
 from spardl.cli.course import Course, Job, Spent, Sync
-from spardl.kernels.api import Values
 from spardl.runtime.group import resolve
 from spardl.runtime.mpi import default_timeout
 from spardl.sync.box import Metrics
@@ -58,7 +58,7 @@ def load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tenso
     return inputs[test:], targets[test:], inputs[:test], targets[:test]
 
 
-def _read_digits() -> tuple[Values, Values]:
+def _read_digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """What scikit-learn's ``load_digits`` returns; importing that would cost every rank a second for this one file."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:
