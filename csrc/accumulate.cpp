@@ -19,7 +19,7 @@ namespace {
 
 // Both passes work in stretches that stay in the L1 cache: first the arithmetic, which leaves one bit per element, then
 // the places of the set bits, then their values. Candidates come at random, so a branch for each would be mispredicted.
-constexpr std::int64_t stretch = 4096;
+constexpr std::int64_t stretch = 1024;
 constexpr int word_bits = 64;
 using Masks = std::array<std::uint64_t, stretch / word_bits>;
 

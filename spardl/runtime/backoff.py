@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 class _Pace(NamedTuple):
     spins: int  # polls at full speed: a message in shared memory takes a few microseconds
-    yields: int  # then polls that let other processes on this core go first
+    yielding: float  # then for so many seconds polls that let other processes on this core go first
     first_nap: float  # then naps of doubling length, in seconds
     longest_nap: float
 
 
-_ROOMY = _Pace(10, 20, 20e-6, 500e-6)
-# Where ranks share cores, whoever waits gets out of the way of those who compute: a poll with cold caches takes 50 µs.
-_CROWDED = _Pace(1, 2, 20e-6, 2e-3)
+_ROOMY = _Pace(10, 100e-6, 20e-6, 500e-6)
+# Where ranks share cores, whoever waits lets those go first who compute. They need the core for a few milliseconds at a
+# time, and while they have it nobody polls; a nap leaves the core idle if they are done sooner, and is slow to end.
+_CROWDED = _Pace(0, 5e-3, 20e-6, 2e-3)
 
 
 @cache
@@ -46,13 +47,16 @@ class Backoff:
 
     def reset(self) -> None:
         self._idle_polls = 0
+        self._yielding_since = 0.0
         self._nap = self._pace.first_nap
 
     def __call__(self) -> None:
         self._idle_polls += 1
         if self._idle_polls <= self._pace.spins:
             return
-        if self._idle_polls <= self._pace.spins + self._pace.yields:
+        now = time.monotonic()
+        self._yielding_since = self._yielding_since or now
+        if now < self._yielding_since + self._pace.yielding:
             os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
             return
         time.sleep(self._nap)

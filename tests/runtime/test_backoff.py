@@ -27,3 +27,23 @@ def test_crowded_where_ranks_outnumber_cores(ranks, own, launchers, crowded, mon
     masks = {0: range(own), os.getppid(): range(launchers)}
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: masks[process])
     assert (backoff._pace.__wrapped__() is backoff._CROWDED) == crowded
+
+
+def test_spins_then_yields_then_naps_longer_and_longer(monkeypatch):
+    seen, now = [], [100.0]
+
+    def pass_time(what, seconds):
+        seen.append(what)
+        now[0] += seconds
+
+    monkeypatch.setattr(backoff, "_pace", lambda: backoff._Pace(1, 0.25, 0.5, 1.5))
+    monkeypatch.setattr(backoff.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(backoff.time, "sleep", lambda seconds: pass_time(seconds, seconds))
+    monkeypatch.setattr(os, "sched_yield", lambda: pass_time("yield", 0.125))
+    pause = backoff.Backoff()
+    for _ in range(2):
+        for _ in range(6):
+            pause()
+        assert seen == ["yield", "yield", 0.5, 1.0, 1.5]
+        pause.reset()
+        seen.clear()
