@@ -8,33 +8,29 @@ template <class T, class I>
 py::tuple add_two(const Array<I>& indices_a, const Array<T>& values_a, const Array<I>& indices_b,
                   const Array<T>& values_b) {
     const auto a = view(indices_a, values_a), b = view(indices_b, values_b);
-    Array<I> indices = fresh<I>(a.size + b.size);
-    Array<T> values = fresh<T>(a.size + b.size);
+    Block<I> indices(a.size + b.size);
+    Block<T> values(a.size + b.size);
     std::int64_t n;
     {
-        I* index = indices.mutable_data();
-        T* value = values.mutable_data();
         const py::gil_scoped_release unlocked;
-        n = merge(Sum<T, I>{a, b}, index, value);
+        n = merge(Sum<T, I>{a, b}, indices.data(), values.data());
     }
-    return py::make_tuple(first(indices, n), first(values, n));
+    return py::make_tuple(indices.array(n), values.array(n));
 }
 
 template <class T, class I>
 py::tuple overlay_add(const Array<I>& over_indices, const Array<T>& over_values, const Array<T>& dense,
                       const Array<I>& indices, const Array<T>& values) {
     const auto over = view(over_indices, over_values), b = view(indices, values);
-    Array<I> out_indices = fresh<I>(over.size + b.size);
-    Array<T> out_values = fresh<T>(over.size + b.size);
+    Block<I> out_indices(over.size + b.size);
+    Block<T> out_values(over.size + b.size);
     const T* data = dense.data();
     std::int64_t n;
     {
-        I* index = out_indices.mutable_data();
-        T* value = out_values.mutable_data();
         const py::gil_scoped_release unlocked;
-        n = merge(Overlay<T, I>{over, b, data}, index, value);
+        n = merge(Overlay<T, I>{over, b, data}, out_indices.data(), out_values.data());
     }
-    return py::make_tuple(first(out_indices, n), first(out_values, n));
+    return py::make_tuple(out_indices.array(n), out_values.array(n));
 }
 
 template <class T, class I>

@@ -13,17 +13,15 @@ py::tuple pack_indices(const Array<I>& indices, std::int64_t base, int bits) {
     const std::int64_t count = indices.size();
     const I* index = indices.data();
     const std::int64_t span = count == 0 ? 0 : static_cast<std::int64_t>(index[count - 1]) - base + 1;
-    Words low = fresh<std::uint64_t>(words_for(count * bits));
-    Words high = fresh<std::uint64_t>(words_for(count + (span >> bits)));
+    const std::int64_t low_size = words_for(count * bits), high_size = words_for(count + (span >> bits));
+    Block<std::uint64_t> low(low_size), high(high_size);
     std::int64_t used;
     {
-        std::uint64_t *low_words = low.mutable_data(), *high_words = high.mutable_data();
-        const std::int64_t high_size = high.size();
         const py::gil_scoped_release unlocked;
-        std::fill_n(high_words, high_size, 0);
-        used = pack(index, count, base, bits, low_words, high_words);
+        std::fill_n(high.data(), high_size, 0);
+        used = pack(index, count, base, bits, low.data(), high.data());
     }
-    return py::make_tuple(low, first(high, used));
+    return py::make_tuple(low.array(low_size), high.array(used));
 }
 
 template <class I>

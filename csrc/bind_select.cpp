@@ -8,18 +8,16 @@ namespace {
 template <class T, class I>
 py::tuple topk_dense_in(const Array<T>& dense, std::int64_t k, std::int64_t base) {
     const std::int64_t room = std::min<std::int64_t>(k, dense.size()) + compact_slack;
-    Array<I> indices = fresh<I>(room);
-    Array<T> values = fresh<T>(room);
+    Block<I> indices(room);
+    Block<T> values(room);
     std::int64_t kept = 0;
     {
         const T* data = dense.data();
         const std::int64_t size = dense.size();
-        I* index = indices.mutable_data();
-        T* value = values.mutable_data();
         const py::gil_scoped_release unlocked;
-        kept = topk_dense(data, size, k, base, index, value);
+        kept = topk_dense(data, size, k, base, indices.data(), values.data());
     }
-    return py::make_tuple(first(indices, kept), first(values, kept));
+    return py::make_tuple(indices.array(kept), values.array(kept));
 }
 
 template <class T>
@@ -32,14 +30,13 @@ py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>
                  const Array<T>& over_values, std::int64_t k, T floor) {
     const auto a = view(indices, values), over = view(over_indices, over_values);
     const std::int64_t room = std::min(k, a.size + over.size) + compact_slack;
-    Array<I> out_indices = fresh<I>(room);
-    Array<T> out_values = fresh<T>(room);
+    Block<I> out_indices(room);
+    Block<T> out_values(room);
     Cut<T> cut;
     Key<T> largest = 0;
     std::int64_t found;
     {
-        I* index = out_indices.mutable_data();
-        T* value = out_values.mutable_data();
+        T* const value = out_values.data();
         const py::gil_scoped_release unlocked;
         const bool as_it_is = over.size == 0 && all_above(a, floor);
         const std::int64_t room_for_near = as_it_is ? 0 : a.size + over.size;
@@ -52,7 +49,7 @@ py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>
         }
         found = near.size;
         cut = find_cut_above(near.values, found, k, magnitude(floor));
-        take_cut(near.indices, near.values, found, cut, index, value);
+        take_cut(near.indices, near.values, found, cut, out_indices.data(), value);
         for (std::int64_t i = 0; i < cut.kept; ++i) largest = std::max(largest, magnitude(value[i]));
         if (0 < k && k == found) {  // all are taken, and nobody has looked for the smallest yet
             cut.key = magnitude(near.values[0]);
@@ -60,19 +57,19 @@ py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>
         }
     }
     const T threshold = 0 < k && k <= found ? from_key<T>(cut.key) : T{0};
-    return py::make_tuple(first(out_indices, cut.kept), first(out_values, cut.kept), threshold, found,
+    return py::make_tuple(out_indices.array(cut.kept), out_values.array(cut.kept), threshold, found,
                           from_key<T>(largest));
 }
 
 template <class T, class I>
 py::tuple split(const Array<I>& indices, const Array<T>& values, std::int64_t k) {
     const auto a = view(indices, values);
-    Array<I> kept_indices = fresh<I>(a.size + 1), rest_indices = fresh<I>(a.size + 1);
-    Array<T> kept_values = fresh<T>(a.size + 1), rest_values = fresh<T>(a.size + 1);
+    Block<I> kept_indices(a.size + 1), rest_indices(a.size + 1);
+    Block<T> kept_values(a.size + 1), rest_values(a.size + 1);
     Cut<T> cut;
     {
-        I *kept_index = kept_indices.mutable_data(), *rest_index = rest_indices.mutable_data();
-        T *kept_value = kept_values.mutable_data(), *rest_value = rest_values.mutable_data();
+        I *kept_index = kept_indices.data(), *rest_index = rest_indices.data();
+        T *kept_value = kept_values.data(), *rest_value = rest_values.data();
         const py::gil_scoped_release unlocked;
         cut = find_cut(a.values, a.size, k);
         Cutter<T> cutter(cut);
@@ -84,8 +81,8 @@ py::tuple split(const Array<I>& indices, const Array<T>& values, std::int64_t k)
         }
     }
     const std::int64_t left = a.size - cut.kept;
-    return py::make_tuple(first(kept_indices, cut.kept), first(kept_values, cut.kept), first(rest_indices, left),
-                          first(rest_values, left));
+    return py::make_tuple(kept_indices.array(cut.kept), kept_values.array(cut.kept), rest_indices.array(left),
+                          rest_values.array(left));
 }
 
 }  // namespace

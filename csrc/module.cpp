@@ -10,4 +10,5 @@ PYBIND11_MODULE(_native, m) {
     spardl::register_select(m);
     spardl::register_merge(m);
     spardl::register_pack(m);
+    spardl::register_frame(m);
 }

@@ -65,6 +65,14 @@ class Codec:
 
     def encode_all(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> list[Bytes]:
         """``encode`` for several blocks, given base and length of each."""
+        if (compiled := self.kernels.frames) is not None and vectors:
+            codes = _DTYPES.index(vectors[0][1].dtype), VALUE_CODINGS.index(self.values)
+            if self.values != "same":
+                vectors = [(indices, self._payload(values)) for indices, values in vectors]
+            return compiled.write_frames(vectors, blocks, self.indices, *codes)
+        return self._put_together(vectors, blocks)
+
+    def _put_together(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> list[Bytes]:
         arrays = self.kernels.arrays
         bits, to_pack = [], []
         lasts = arrays.to_host(*[indices[-1:] for indices, _ in vectors])
@@ -122,6 +130,18 @@ class Codec:
 
     def decode_all(self, frames: Sequence[Bytes], wide_indices: bool) -> list[Block]:
         """``decode`` for several frames: what of them is on a GPU is fetched and unpacked together."""
+        if (compiled := self.kernels.frames) is None:
+            return self._take_apart(frames, wide_indices)
+        try:
+            blocks = compiled.read_frames(frames, wide_indices)
+        except ValueError as error:
+            raise WireError(str(error)) from None
+        return [
+            Block(base, length, indices, self._widened(values, coding, _DTYPES[dtype]))
+            for base, length, dtype, coding, indices, values in blocks
+        ]
+
+    def _take_apart(self, frames: Sequence[Bytes], wide_indices: bool) -> list[Block]:
         wanted, arrays = _WIDE if wide_indices else _NARROW, self.kernels.arrays
         headers = [_read_header(*front) for front in zip(fronts(frames, _HEADER.size), frames, strict=True)]
         blocks, packed = [], []
@@ -137,16 +157,16 @@ class Codec:
             else:
                 indices = arrays.shift(reader.take(count, index_dtype(length)), base, wanted)
             dtype = _DTYPES[dtype_code]
-            if value_code == 0:
-                values = reader.take(count, dtype)
-            else:
-                values = arrays.widen(reader.take(count, np.dtype(np.uint16)), VALUE_CODINGS[value_code], dtype)
-            blocks.append((base, length, indices, values))
+            stored = reader.take(count, dtype if value_code == 0 else np.dtype(np.uint16))
+            blocks.append((base, length, indices, self._widened(stored, value_code, dtype)))
         unpacked = iter(self.kernels.unpack_many(packed, wanted) if packed else ())
         return [
             Block(base, length, next(unpacked) if indices is None else indices, values)
             for base, length, indices, values in blocks
         ]
+
+    def _widened(self, stored: npt.NDArray[Any], coding: int, dtype: np.dtype[Any]) -> Values:
+        return stored if coding == 0 else self.kernels.arrays.widen(stored, VALUE_CODINGS[coding], dtype)
 
 
 def _read_header(front: Bytes, frame: Bytes) -> tuple[Any, ...]:

@@ -53,10 +53,30 @@ def test_dense_where_that_is_shorter(count, turns, values):
     np.testing.assert_array_equal(got.values, expected[got.indices])
 
 
-def test_all_backends_write_the_same_bytes():
-    block = random_block(np.random.default_rng(0), 100, 50_000, 700)
-    frames = {Codec(kernels.load(name), "packed").encode(*block, 100, 50_000).tobytes() for name in kernels.BACKENDS}
-    assert len(frames) == 1
+@given(
+    length=st.integers(0, 3000) | st.sampled_from([2**31, 2**31 + 1]),
+    fill=st.sampled_from([0, 0.001, 0.01, 0.5, 1]),
+    coding=st.sampled_from(CODINGS),
+    values=st.sampled_from(wire.VALUE_CODINGS),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    wide=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_all_backends_write_the_same_bytes(length, fill, coding, values, dtype, wide, seed):
+    """Some by compiled code, some from parts; and each reads what another has written."""
+    index_dtype = np.int64 if wide or length > 2**20 else np.int32
+    count = int(fill * min(length, 3000))
+    indices, numbers = random_block(np.random.default_rng(seed), 0, min(length, 3000), count, dtype, index_dtype)
+    if length > 2**20 and count:
+        indices[-1] = length - 1
+    codecs = [Codec(kernels.load(name), coding, values) for name in kernels.BACKENDS]
+    rounded, _ = codecs[0].round(numbers)
+    frames = [codec.encode(indices + 7, rounded, 7, length) for codec in codecs]
+    assert len({frame.tobytes() for frame in frames}) == 1
+    for codec in codecs:
+        got = codec.decode(frames[0], index_dtype == np.int64)
+        np.testing.assert_array_equal(got.indices, indices + 7)
+        assert got.values.tobytes() == rounded.tobytes()
 
 
 def test_indices_past_two_to_the_31():
@@ -127,3 +147,31 @@ def test_damaged_bytes_are_refused():
     for damaged, expected in ((message[:-8], 2), (message, 1), (message[:4], 2)):
         with pytest.raises(WireError, match="expected a message of"):
             wire.split(damaged, expected)
+
+
+@given(
+    coding=st.sampled_from(["raw", "packed"]),
+    places=st.lists(st.integers(0, 200), min_size=1, max_size=4),
+    change=st.integers(1, 255),
+    cut=st.integers(0, 60),
+)
+def test_whatever_bytes_come_no_read_leaves_the_frame(coding, places, change, cut):
+    codec = Codec(kernels.load("native"), coding)
+    indices, values = random_block(np.random.default_rng(4), 0, 500, 20)
+    damaged = codec.encode(indices, values, 0, 500)[: 200 - cut].copy()
+    damaged[[place % len(damaged) for place in places]] += np.uint8(change)
+    try:
+        block = codec.decode(damaged, False)
+    except WireError:
+        return
+    assert len(block.indices) == len(block.values) <= len(damaged) / 2
+
+
+@pytest.mark.parametrize("bits", [0, 1, 7, 8, 56, 57])
+def test_low_bits_up_to_the_last_byte(bits):
+    """Eight bytes at once are loaded where they are there: at the end of a frame without values they are not."""
+    gaps = np.random.default_rng(bits).integers(0, min(2 ** (bits + 1), 2**58), 9)
+    indices = np.cumsum(gaps + 1, dtype=np.int64)
+    native = kernels.load("native")
+    low, high = native.pack(indices, 0, bits)
+    np.testing.assert_array_equal(native.unpack(low.copy(), high.copy(), 9, 0, bits, np.int64), indices)

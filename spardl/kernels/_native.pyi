@@ -1,15 +1,17 @@
 """Types of the compiled kernels (csrc/); ``spardl.kernels.native_backend`` is the only caller."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 _Array = npt.NDArray[Any]
+_Bytes = npt.NDArray[np.uint8]
 _Words = npt.NDArray[np.uint64]
 
 def simd() -> str: ...
-def empty(size: int) -> npt.NDArray[np.uint8]: ...
+def empty(size: int) -> _Bytes: ...
 def accumulate(
     grad: _Array,
     residual: _Array,
@@ -34,3 +36,11 @@ def overwrite_where(dense: _Array, wanted: _Array, indices: _Array, values: _Arr
 def add_where(dense: _Array, wanted: _Array, indices: _Array, values: _Array) -> None: ...
 def pack(indices: _Array, base: int, bits: int) -> tuple[_Words, _Words]: ...
 def unpack(low: _Words, high: _Words, count: int, base: int, bits: int, wide: bool) -> _Array: ...
+def write_frames(
+    vectors: Sequence[tuple[_Array, _Array]],
+    blocks: Sequence[tuple[int, int]],
+    coding: str,
+    dtype: int,
+    value_coding: int,
+) -> list[_Bytes]: ...
+def read_frames(frames: Sequence[_Bytes], wide: bool) -> list[tuple[int, int, int, int, _Array, _Array]]: ...

@@ -131,11 +131,26 @@ class Arrays(Protocol):
         """
 
 
+class FrameCoder(Protocol):
+    """Compiled code for the frames of ``spardl.wire``, all of a message in one call."""
+
+    def write_frames(
+        self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]], coding: str, dtype: int, value_coding: int
+    ) -> list[npt.NDArray[np.uint8]]:
+        """Of vectors whose values are as they are stored, with the base and length of each's block."""
+
+    def read_frames(
+        self, frames: Sequence[npt.NDArray[np.uint8]], wide: bool
+    ) -> list[tuple[int, int, int, int, Indices, npt.NDArray[Any]]]:
+        """Base, length, codes of dtype and of the values' coding, indices, values as stored. Or raises ValueError."""
+
+
 class Kernels(Protocol):
     """One backend. Implementations are modules' ``KERNELS`` objects; see the package docstring for the choice."""
 
     name: str
     arrays: Arrays
+    frames: FrameCoder | None  # else ``spardl.wire`` puts them together from ``pack`` and ``unpack``
 
     def accumulate(
         self,

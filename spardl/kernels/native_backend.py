@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels import _native
-from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
+from spardl.kernels.api import Arrays, FrameCoder, Indices, Pair, Selected, Split, Values
 from spardl.kernels.memory import HOST
 from spardl.kernels.one_by_one import OneByOne
 
@@ -14,6 +14,7 @@ from spardl.kernels.one_by_one import OneByOne
 class NativeKernels(OneByOne):
     name = "native"
     arrays: Arrays = HOST
+    frames: FrameCoder | None = _native
 
     accumulate = staticmethod(_native.accumulate)
     add = staticmethod(_native.add)

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Indices, Kernels, Packable, Packed, Pair, Selected, Values, Words
+from spardl.kernels.api import FrameCoder, Indices, Kernels, Packable, Packed, Pair, Selected, Values, Words
 
 
 class OneByOne:
     """The ``…_many`` of a backend that has all other kernels."""
+
+    frames: FrameCoder | None = None
 
     def accumulate_many(
         self: Kernels,

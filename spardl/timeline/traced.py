@@ -1,10 +1,11 @@
 """Collectives and kernels that leave a trace, and are otherwise the same."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from spardl.effects import Allreduce, Collective, Effect, Exchange, Flush, Recv, Send, parts_of
-from spardl.kernels.api import Kernels
+from spardl.kernels.api import FrameCoder, Kernels
 from spardl.timeline.recorder import Recorder
 
 Result = TypeVar("Result")
@@ -84,9 +85,16 @@ class _TracedKernels:
 
     def __init__(self, recorder: Recorder, kernels: Kernels) -> None:
         self.name, self.arrays = kernels.name, kernels.arrays
-        for kernel in (name for name, member in vars(Kernels).items() if callable(member) and name[0] != "_"):
-            event = kernel.removesuffix("_many")  # of how many blocks is of no interest there
-            setattr(self, kernel, _traced_kernel(recorder, event, getattr(kernels, kernel)))
+        self.frames = None if kernels.frames is None else _traced_all(recorder, kernels.frames, FrameCoder)
+        vars(self).update(vars(_traced_all(recorder, kernels, Kernels)))
+
+
+def _traced_all(recorder: Recorder, kernels: Any, protocol: type) -> Any:
+    """The functions of a protocol, each of which leaves an event of its name."""
+    names = [name for name, member in vars(protocol).items() if callable(member) and name[0] != "_"]
+    # Of how many blocks is of no interest there.
+    traced = {name: _traced_kernel(recorder, name.removesuffix("_many"), getattr(kernels, name)) for name in names}
+    return SimpleNamespace(**traced)
 
 
 def _traced_kernel(recorder: Recorder, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:

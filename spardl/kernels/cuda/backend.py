@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Arrays, Indices, Packable, Packed, Pair, Selected, Split, Values
+from spardl.kernels.api import Arrays, FrameCoder, Indices, Packable, Packed, Pair, Selected, Split, Values
 from spardl.kernels.cuda import accumulate, largest, merge, scatter
 from spardl.kernels.cuda.arrays import DeviceArrays
 from spardl.kernels.cuda.batch import Batch, in_one
@@ -23,6 +23,7 @@ class CudaKernels:
     """Kernels on one device; every reducer has its own, because it follows its gradients' stream."""
 
     name = "cuda"
+    frames: FrameCoder | None = None
 
     def __init__(self, namespace: Namespace, direct: bool = False) -> None:
         self._on = namespace
