@@ -5,18 +5,22 @@ import time
 from functools import cache
 from typing import NamedTuple
 
+from spardl.runtime.bell import my_bell
+
 
 class _Pace(NamedTuple):
     spins: int  # polls at full speed: a message in shared memory takes a few microseconds
-    yielding: float  # then for so many seconds polls that let other processes on this core go first
-    first_nap: float  # then naps of doubling length, in seconds
+    before_bell: float  # then for so many seconds polls that let other processes on this core go first
+    before_naps: float  # the same where no bell announces what is waited for
+    first_nap: float  # then, there, naps of doubling length, in seconds
     longest_nap: float
 
 
-_ROOMY = _Pace(10, 100e-6, 20e-6, 500e-6)
-# Where ranks share cores, whoever waits lets those go first who compute. They need the core for a few milliseconds at a
-# time, and while they have it nobody polls; a nap leaves the core idle if they are done sooner, and is slow to end.
-_CROWDED = _Pace(0, 5e-3, 20e-6, 2e-3)
+_ROOMY = _Pace(10, 100e-6, 100e-6, 20e-6, 500e-6)
+# Where ranks share cores, whoever waits gets out of the way of those who compute. To sleep is better than to yield: who
+# yields still counts as somebody who has work to do, and the cores are shared out accordingly.
+_CROWDED = _Pace(4, 0.0, 300e-6, 20e-6, 1e-3)
+_LISTENS = 1  # milliseconds until the next look, if the bell does not ring
 
 
 @cache
@@ -43,6 +47,7 @@ class Backoff:
 
     def __init__(self) -> None:
         self._pace = _pace()
+        self._bell = my_bell()
         self.reset()
 
     def reset(self) -> None:
@@ -50,14 +55,21 @@ class Backoff:
         self._yielding_since = 0.0
         self._nap = self._pace.first_nap
 
-    def __call__(self) -> None:
+    def __call__(self, *, announced: bool = False) -> None:
+        """``announced``: this process's bell is rung when there is something to find."""
         self._idle_polls += 1
         if self._idle_polls <= self._pace.spins:
             return
+        bell = self._bell if announced else None
+        if self._yields(self._pace.before_naps if bell is None else self._pace.before_bell):
+            os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
+        elif bell is None:
+            time.sleep(self._nap)
+            self._nap = min(2 * self._nap, self._pace.longest_nap)
+        elif bell.wait(_LISTENS):
+            self._idle_polls = 0  # the message may take a few polls to get through
+
+    def _yields(self, seconds: float) -> bool:
         now = time.monotonic()
         self._yielding_since = self._yielding_since or now
-        if now < self._yielding_since + self._pace.yielding:
-            os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
-            return
-        time.sleep(self._nap)
-        self._nap = min(2 * self._nap, self._pace.longest_nap)
+        return now < self._yielding_since + seconds

@@ -21,6 +21,7 @@ from spardl.errors import OutOfStep, from_notice, to_notice
 from spardl.kernels import memory
 from spardl.kernels.api import Messages
 from spardl.runtime import farewell
+from spardl.runtime.bell import my_bell
 from spardl.runtime.group import Group
 from spardl.runtime.inspector import Lookout
 from spardl.runtime.meeting import duplicate
@@ -57,6 +58,7 @@ class Channel:
         self.track: int | None = None  # in the timeline, if there is one
         self.messages: Messages = memory.HOST.messages  # where they are made and arrive; a GPU's, if MPI reads that
         self._data_tag, self._control_tag = group.tags(pair)
+        self._bell, self._bells = my_bell(), group.bells
         self._position = {rank: position for position, rank in enumerate(group.ranks)}
         self._call = 0
         self._busy = self._among_some = False
@@ -186,6 +188,8 @@ class Channel:
         envelope = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
         message = self.messages.seal([envelope, *parts_of(payload)])
         request = self.group.comm.Isend([self.messages.handle(message), MPI.BYTE], self.group.ranks[to], self._data_tag)
+        if self._bell is not None and (name := self._bells[to]) is not None:
+            self._bell.ring(name)
         return Outgoing(request, message, to)
 
     def prepare_sums(self, timeout: float) -> None:
@@ -231,6 +235,10 @@ class Channel:
             return None
         buffer = self.messages.inbox(self._status.Get_count(MPI.BYTE))
         return Incoming(message.Irecv([self.messages.handle(buffer), MPI.BYTE]), buffer, source)
+
+    def announces(self, source: int) -> bool:
+        """Whether this process's bell rings when a message from ``source`` comes."""
+        return self._bells[source] is not None
 
     def accept(self, incoming: "Incoming") -> Bytes | None:
         """The payload of a received message, or None if it is of another call: left over, or early."""

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from spardl import timeline
 from spardl.runtime import launch
-from spardl.runtime.meeting import duplicate, introduce
+from spardl.runtime.meeting import Acquaintance, duplicate, introduce
 
 CommLike: TypeAlias = MPI.Intracomm | tuple[MPI.Intracomm, Sequence[int]]
 
@@ -30,7 +30,7 @@ class Home:
     next_free: int = FIRST_FREE
     shared: dict[Any, Any] = field(default_factory=dict)  # channels for calls without an object
     measured: dict[tuple[int, ...], Any] = field(default_factory=dict)  # profiles, by the ranks they are of
-    hosts: tuple[str, ...] = ()  # by rank; known once the whole communicator was used
+    known: tuple[Acquaintance, ...] = ()  # by rank, once the whole communicator was used
     named_missing: dict[tuple[int, ...], float] = field(default_factory=dict)  # ranks, and when a warning named them
 
 
@@ -56,7 +56,12 @@ class Group:
     @property
     def hosts(self) -> list[str]:
         """By position; empty where it is not known."""
-        return [self.home.hosts[rank] if self.home.hosts else "" for rank in self.ranks]
+        return [self.home.known[rank].host if self.home.known else "" for rank in self.ranks]
+
+    @property
+    def bells(self) -> list[bytes | None]:
+        """By position: the names of those within reach."""
+        return [self.home.known[rank].bell if self.home.known else None for rank in self.ranks]
 
     def tags(self, pair: int) -> tuple[int, int]:
         """The data and control tag of a pair, wrapped into the tags that this MPI has."""
@@ -97,7 +102,7 @@ def resolve(comm: CommLike, timeout: float) -> Group:
     if home.private is None:
         launch.warn_if_alone()
         private = duplicate(comm, timeout)
-        home.hosts = introduce(private, timeout)
+        home.known = introduce(private, timeout)
         home.private = private
     return Group(home.private, tuple(range(comm.size)), comm.rank, home, isolated=True)
 

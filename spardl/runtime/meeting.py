@@ -1,10 +1,11 @@
-"""What the ranks of a communicator do when it is first used: duplicate it, and tell each other where they run.
+"""What the ranks of a communicator do when it is first used: duplicate it, and tell each other where they are.
 
 If all of them write a timeline they also compare their clocks. All of it is collective, and has a deadline.
 """
 
 import socket
 import time
+from dataclasses import dataclass
 
 import numpy as np
 from mpi4py import MPI
@@ -12,6 +13,7 @@ from mpi4py import MPI
 from spardl import timeline
 from spardl.errors import PeerTimeout
 from spardl.runtime.backoff import Backoff
+from spardl.runtime.bell import NAME_BYTES, Bell, my_bell
 from spardl.runtime.inspector import log, warning_time
 
 _HOST_BYTES = 64  # longer names are cut
@@ -28,15 +30,29 @@ def duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
     return private
 
 
-def introduce(comm: MPI.Intracomm, timeout: float) -> tuple[str, ...]:
-    """The host of every rank. Nothing else has been sent on this communicator yet."""
-    host, recorder = socket.gethostname().encode()[:_HOST_BYTES], timeline.current()
-    mine = np.frombuffer(host.ljust(_HOST_BYTES, b"\0") + bytes([recorder is not None]), np.uint8)
+@dataclass(frozen=True, slots=True)
+class Acquaintance:
+    """What is known of a rank."""
+
+    host: str
+    bell: bytes | None  # its name, if it is within reach
+
+
+def introduce(comm: MPI.Intracomm, timeout: float) -> tuple[Acquaintance, ...]:
+    """Every rank. Nothing else has been sent on this communicator yet."""
+    host, recorder, here = socket.gethostname().encode()[:_HOST_BYTES], timeline.current(), my_bell()
+    name = bytes(NAME_BYTES) if here is None else here.name
+    mine = np.frombuffer(host.ljust(_HOST_BYTES, b"\0") + name + bytes([recorder is not None]), np.uint8)
     gathered = np.empty((comm.size, len(mine)), np.uint8)
     _complete(comm.Iallgather(mine, gathered), comm, timeout)
     if recorder is not None and gathered[:, -1].all() and comm.size == MPI.COMM_WORLD.size:
         _compare_clocks(comm, recorder, timeout)
-    return tuple(row[:-1].tobytes().rstrip(b"\0").decode(errors="replace") for row in gathered)
+    return tuple(_acquaintance(row[:-1].tobytes(), here) for row in gathered)
+
+
+def _acquaintance(told: bytes, here: Bell | None) -> Acquaintance:
+    host, name = told[:_HOST_BYTES].rstrip(b"\0").decode(errors="replace"), told[_HOST_BYTES:]
+    return Acquaintance(host, name if here is not None and here.reaches(name) else None)
 
 
 def _compare_clocks(comm: MPI.Intracomm, recorder: timeline.Recorder, timeout: float) -> None:

@@ -105,6 +105,12 @@ class Task(Generic[Result]):
         """What it ended with, if that was an error."""
         return self._outcome if isinstance(self._outcome, BaseException) else None
 
+    @property
+    def announced(self) -> bool:
+        """Whether what this waits for rings this process's bell when it has come."""
+        effect = self._effect
+        return isinstance(effect, Exchange | Recv) and self._incoming is None and self._channel.announces(effect.source)
+
     def advance(self) -> bool:
         """Moves as far as possible without waiting. True if anything moved; errors are raised, here and in wait."""
         if self.done:
@@ -131,7 +137,7 @@ class Task(Generic[Result]):
             if self.advance():
                 pause.reset()
             elif not self.done:
-                pause()
+                pause(announced=self.announced)
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         assert self._outcome is not None
@@ -150,10 +156,20 @@ class Task(Generic[Result]):
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def _move(self) -> bool:
-        """Resumes the generator if what it asked for is there; else looks after the messages under way."""
-        moved = self._progress_sends() | self._progress_receive() | self._progress_sum()
-        if self._receiving or self._summing is not None or (self._outgoing and isinstance(self._effect, Flush)):
-            return moved
+        """Resumes the generator if what it asked for is there; else sees whether that has come nearer."""
+        if self._receiving:
+            if not self._progress_receive():
+                return False
+            if self._receiving:
+                return True
+        elif self._summing is not None:
+            if not self._summing.Test():
+                return False
+            self._summing = None
+        elif self._outgoing and isinstance(self._effect, Flush):
+            moved = self._progress_sends()
+            if self._outgoing:
+                return moved
         started = time.perf_counter()
         try:
             effect = self._generator.send(self._arrived)
@@ -173,6 +189,8 @@ class Task(Generic[Result]):
         self._effect = effect
         self._quiet_since = time.monotonic()
         if isinstance(effect, Exchange | Send):
+            if self._outgoing:
+                self._progress_sends()
             outgoing = self._channel.send(effect.to, effect.payload)
             self._outgoing.append(outgoing)
             self.traffic.messages_sent += 1
@@ -191,11 +209,8 @@ class Task(Generic[Result]):
         return moved
 
     def _progress_receive(self) -> bool:
-        if not self._receiving:
-            return False
         if self._incoming is None:
-            assert isinstance(self._effect, Exchange | Recv)
-            self._incoming = self._channel.arriving(self._effect.source)
+            self._incoming = self._channel.arriving(self._effect.source)  # type: ignore[union-attr]
         if self._incoming is None or not self._incoming.request.Test():
             return False
         incoming, self._incoming = self._incoming, None
@@ -205,12 +220,6 @@ class Task(Generic[Result]):
             self.traffic.bytes_received += len(incoming.buffer)
             assert self._effect is not None
             self._channel.lookout.note(incoming.source, self._call, self.traffic.rounds, self._effect.step)
-        return True
-
-    def _progress_sum(self) -> bool:
-        if self._summing is None or not self._summing.Test():
-            return False
-        self._summing = None
         return True
 
     # -- trouble -------------------------------------------------------------------------------------------------------
@@ -288,7 +297,10 @@ def wait_all(tasks: Sequence[Task[Any]]) -> list[Any]:
     """
     pause = Backoff()
     while not all(task.done for task in tasks):
-        pause.reset() if advance_all(tasks) else pause()
+        if advance_all(tasks):
+            pause.reset()
+        else:
+            pause(announced=all(task.done or task.announced for task in tasks))
     return [task.wait() for task in tasks]
 
 

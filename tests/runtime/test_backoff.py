@@ -29,21 +29,51 @@ def test_crowded_where_ranks_outnumber_cores(ranks, own, launchers, crowded, mon
     assert (backoff._pace.__wrapped__() is backoff._CROWDED) == crowded
 
 
-def test_spins_then_yields_then_naps_longer_and_longer(monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """What a pause did, on a clock that goes on with it alone."""
     seen, now = [], [100.0]
 
     def pass_time(what, seconds):
         seen.append(what)
         now[0] += seconds
 
-    monkeypatch.setattr(backoff, "_pace", lambda: backoff._Pace(1, 0.25, 0.5, 1.5))
+    monkeypatch.setattr(backoff, "_pace", lambda: backoff._Pace(1, 0.125, 0.25, 0.5, 1.5))
     monkeypatch.setattr(backoff.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(backoff.time, "sleep", lambda seconds: pass_time(seconds, seconds))
     monkeypatch.setattr(os, "sched_yield", lambda: pass_time("yield", 0.125))
+    return seen
+
+
+def test_spins_then_yields_then_naps_longer_and_longer(clock):
     pause = backoff.Backoff()
     for _ in range(2):
         for _ in range(6):
             pause()
-        assert seen == ["yield", "yield", 0.5, 1.0, 1.5]
+        assert clock == ["yield", "yield", 0.5, 1.0, 1.5]
         pause.reset()
-        seen.clear()
+        clock.clear()
+
+
+def test_sleeps_by_the_bell_where_that_rings(clock, monkeypatch):
+    class Bell:
+        def wait(self, milliseconds):
+            clock.append("bell")
+            return len(clock) % 2 == 0
+
+    monkeypatch.setattr(backoff, "my_bell", Bell)
+    pause = backoff.Backoff()
+    for _ in range(5):
+        pause(announced=True)
+    assert clock == ["yield", "bell", "bell"]  # a spin, then these; and after the bell has rung another spin
+    clock.clear()
+    pause()
+    assert clock == ["yield"]
+
+
+def test_naps_where_there_are_no_bells(clock, monkeypatch):
+    monkeypatch.setattr(backoff, "my_bell", lambda: None)
+    pause = backoff.Backoff()
+    for _ in range(4):
+        pause(announced=True)
+    assert clock == ["yield", "yield", 0.5]

@@ -1,11 +1,15 @@
 """Several collectives in flight, lists of ranks without a communicator, and the caller's own messages beside ours."""
 
+import time
+
 import numpy as np
 from checks import assert_law, gradient, integer_gradient, world
 from mpi4py import MPI
 from reference import Reference
 
 import spardl
+from spardl.runtime.bell import Bell, my_bell
+from spardl.runtime.group import resolve
 from spardl.runtime.mpi import wait_all
 
 N, P, me = 1000, world.size, world.rank
@@ -89,6 +93,32 @@ def any_generator():
     assert spardl.run(world, ring(), timeout=30) == list(range(left, left + 4))
 
 
+def bells():
+    """A rank that waits for one of the same host sleeps until that rings; without any bell it wakes now and then."""
+    here, heard = my_bell(), []
+    assert here is None or (resolve(world, 30).bells == world.allgather(here.name) and here.name[:7] == b"spardl-")
+    wait = Bell.wait
+
+    def listen(bell, milliseconds):
+        heard.append(wait(bell, milliseconds))
+        return heard[-1]
+
+    def late():
+        if me == 0:
+            arrived = yield spardl.Recv(P - 1)
+            return int(arrived[0])
+        if me == P - 1:
+            time.sleep(0.1)
+            yield spardl.Send(0, np.array([me], np.uint8))
+
+    Bell.wait = listen
+    assert spardl.run(world, late(), timeout=30) in (P - 1, None)
+    assert me > 0 or here is None or heard.count(True) > 0
+    Bell.wait = lambda bell, milliseconds: time.sleep(1e-3)
+    assert spardl.run(world, late(), timeout=30) in (P - 1, None)
+    Bell.wait = wait
+
+
 if P > 1:
     rank_lists()  # first, while the communicator has no duplicate
 users_messages()
@@ -96,4 +126,5 @@ many_in_flight()
 if P > 1:
     rank_lists()
     any_generator()
+    bells()
 world.Dup().Free()
