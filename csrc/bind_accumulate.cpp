@@ -1,3 +1,5 @@
+#include <pybind11/stl.h>
+
 #include <algorithm>
 #include <memory>
 #include <thread>
@@ -61,25 +63,24 @@ struct Pass {
 };
 
 template <class T, class I>
-py::tuple accumulate(const Array<T>& grad, const Array<T>& residual, Array<T>& out, const Array<std::int64_t>& bounds,
-                     const Array<T>& floors, const Array<std::int64_t>& starts, Array<I>& indices, Array<T>& values) {
-    const std::int64_t blocks = floors.size();
-    Array<std::int64_t> counts(blocks);
+py::tuple accumulate(const std::vector<std::int64_t>& blocks, const Array<T>& grad, const Array<T>& residual,
+                     Array<T>& out, const Array<std::int64_t>& bounds, const Array<T>& floors,
+                     const Array<std::int64_t>& starts, Array<I>& indices, Array<T>& values) {
     Pass<T, I> pass{grad.data(), residual.data(), out.mutable_data()};
+    std::vector<std::int64_t> counts;
     std::int64_t bad = -1;
     {
         const std::int64_t *bound = bounds.data(), *start = starts.data();
         const T* floor = floors.data();
-        std::int64_t* count = counts.mutable_data();
         I* index = indices.mutable_data();
         T* value = values.mutable_data();
         const int threads = thread_limit();
         const py::gil_scoped_release unlocked;
-        for (std::int64_t j = 0; j < blocks; ++j) {
+        for (const std::int64_t j : blocks) {
             const Found found = pass.block(bound[j], bound[j + 1], floor[j], index + start[j], value + start[j],
                                            start[j + 1] - start[j], threads);
-            count[j] = found.count;
-            if (bad < 0) bad = found.bad;
+            counts.push_back(found.count);
+            if (found.bad >= 0 && (bad < 0 || found.bad < bad)) bad = found.bad;
         }
     }
     return py::make_tuple(counts, bad);
@@ -88,10 +89,11 @@ py::tuple accumulate(const Array<T>& grad, const Array<T>& residual, Array<T>& o
 }  // namespace
 
 void register_accumulate(py::module_& m) {
-#define SPARDL_DEFINE(T, I)                                                                              \
-    m.def("accumulate", &accumulate<T, I>, py::arg("grad").noconvert(), py::arg("residual").noconvert(), \
-          py::arg("out").noconvert(), py::arg("bounds").noconvert(), py::arg("floors").noconvert(),      \
-          py::arg("starts").noconvert(), py::arg("indices").noconvert(), py::arg("values").noconvert());
+#define SPARDL_DEFINE(T, I)                                                                             \
+    m.def("accumulate", &accumulate<T, I>, py::arg("blocks"), py::arg("grad").noconvert(),              \
+          py::arg("residual").noconvert(), py::arg("out").noconvert(), py::arg("bounds").noconvert(),   \
+          py::arg("floors").noconvert(), py::arg("starts").noconvert(), py::arg("indices").noconvert(), \
+          py::arg("values").noconvert());
     SPARDL_FOR_VALUE_AND_INDEX(SPARDL_DEFINE)
 #undef SPARDL_DEFINE
 }

@@ -174,6 +174,13 @@ bool all_above(const View<T, I>& a, T floor) {
 // listed, which costs no branch and touches nothing else; then dense is visited, each place announced well ahead.
 template <class T, class I, class Update>
 void update_where(T* dense, const I* wanted, std::int64_t wanted_size, const View<T, I>& b, Update update) {
+    const auto visit = [&](const I* common, const T* values, std::int64_t count) {
+        for (std::int64_t c = 0; c < count; ++c) {
+            prefetch_ahead(dense, common, c, count);
+            update(dense[common[c]], values[c]);
+        }
+    };
+    if (wanted == b.indices && wanted_size == b.size) return visit(wanted, b.values, b.size);
     auto strands = detail::cut_strands(wanted, wanted_size, b.indices, b.size);
     const Scratch<I> indices(wanted_size);
     const Scratch<T> values(wanted_size);
@@ -191,11 +198,7 @@ void update_where(T* dense, const I* wanted, std::int64_t wanted_size, const Vie
     }
     for (auto& s : strands) {
         while (s.both_left()) step(s);
-        const I* const common = indices.data() + s.out;
-        for (std::int64_t c = 0; c < s.written; ++c) {
-            prefetch_ahead(dense, common, c, s.written);
-            update(dense[common[c]], values[s.out + c]);
-        }
+        visit(indices.data() + s.out, values.data() + s.out, s.written);
     }
 }
 

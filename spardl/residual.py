@@ -41,8 +41,11 @@ class Ledger:
                 self._kernels.arrays.clear_at(acc, indices)
 
     def _settle_global(self, acc: Values, result: list[Indices], overlays: list[Pair]) -> None:
-        # Discarded was the whole sum at the index, received parts included, unless it was sent.
-        received = [block for block, (indices, _) in enumerate(overlays) if len(indices)]
+        # Discarded was the whole sum at the index, received parts included, unless it was sent. Nothing was discarded if
+        # all that was handed on of a block is in the result, as of the own one if there are no teams.
+        received = [
+            block for block, (indices, _) in enumerate(overlays) if len(indices) and not self._is_result(block, result)
+        ]
         self._overwrite(acc, result, received, [overlays[block] for block in received])
         sent = sorted(self._sent)
         most = max((len(indices) for indices, _ in self._sent.values()), default=0)
@@ -54,6 +57,9 @@ class Ledger:
         self._overwrite(acc, result, sent, left_behind)
         for share in self._shares:
             self._kernels.add_where(acc, result[self._own], *share)
+
+    def _is_result(self, block: int, result: list[Indices]) -> bool:
+        return block in self._sent and self._sent[block][0] is result[block]
 
     def _overwrite(self, acc: Values, result: list[Indices], blocks: list[int], vectors: list[Pair]) -> None:
         """By a vector for each of the blocks, where the result has an index."""

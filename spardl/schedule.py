@@ -5,6 +5,7 @@ The collectives walk these rounds, the cost model sums them up, and the tests co
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
@@ -73,7 +74,8 @@ def team_counts(ranks: int) -> list[int]:
     return [d for d in range(1, ranks + 1) if ranks % d == 0]
 
 
-def spar_reduce_scatter(p: int, w: int) -> list[Round]:
+@lru_cache(maxsize=1024)  # asked for in every reduce
+def spar_reduce_scatter(p: int, w: int) -> Sequence[Round]:
     """Position w's ⌈log₂p⌉ rounds; afterwards w holds block w. Distances halve: 2^(l-1), …, 2, 1."""
     rounds = []
     for i in reversed(range(ceil_log2(p))):
@@ -248,7 +250,8 @@ def even_out(counts: Sequence[int], w: int) -> Moves:
     return Moves(sends, sources)
 
 
-def gather(p: int, w: int) -> list[Round]:
+@lru_cache(maxsize=1024)  # asked for in every reduce
+def gather(p: int, w: int) -> Sequence[Round]:
     """All-gather in ⌈log₂p⌉ rounds: recursive doubling where it applies, else Bruck."""
     return recursive_doubling(p, w) if is_power_of_two(p) else bruck(p, w)
 

@@ -107,9 +107,7 @@ class Selector:
 
     def accumulate_blocks(self, grad: Values, residual: Values, blocks: Sequence[int]) -> None:
         layout = self._bounds, self._floors, self._starts
-        counts, bad = self._kernels.accumulate_many(
-            blocks, grad, residual, self._acc, *layout, self._indices, self._values
-        )
+        counts, bad = self._kernels.accumulate(blocks, grad, residual, self._acc, *layout, self._indices, self._values)
         for j, count in zip(blocks, counts, strict=True):
             self._counts[j] = count
         if bad >= 0:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from spardl import schedule, wire
 from spardl.effects import Bytes, Collective, Exchange
 
-Rounds = Callable[[int, int], list[schedule.Round]]
+Rounds = Callable[[int, int], Sequence[schedule.Round]]
 
 
 def gather_frames(

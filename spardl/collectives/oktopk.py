@@ -90,7 +90,7 @@ class OkTopk(ErrorFeedback[Tuning]):
         everything = np.array([0, self.size], np.int64)
         floors = np.array([threshold], self.dtype)
         (count,), bad = self._kernels.accumulate(
-            grad, self.residual, acc, everything, floors, self._room, self._indices, self._values
+            [0], grad, self.residual, acc, everything, floors, self._room, self._indices, self._values
         )
         if bad >= 0:
             raise non_finite(grad[bad], self.residual[bad], bad, self.rank)

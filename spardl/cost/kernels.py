@@ -31,7 +31,7 @@ def kernel_costs(chosen: Kernels, size: int = 2**21, density: float = 0.01) -> d
     empty = a[:0], values[:0]
     floors = np.array([floor], np.float32)
     jobs: dict[str, tuple[int, Callable[[], object]]] = {
-        "accumulate": (size, lambda: chosen.accumulate(grad, residual, acc, bounds, floors, starts, *candidates)),
+        "accumulate": (size, lambda: chosen.accumulate([0], grad, residual, acc, bounds, floors, starts, *candidates)),
         "select": (count, lambda: chosen.select(a, values, *empty, count // 2, 0.0)),
         "pack": (count, lambda: chosen.pack(a, 0, bits)),
         "unpack": (count, lambda: chosen.unpack(low, high, count, 0, bits, np.dtype(np.int32))),

@@ -13,6 +13,7 @@ _Words = npt.NDArray[np.uint64]
 def simd() -> str: ...
 def empty(size: int) -> _Bytes: ...
 def accumulate(
+    blocks: Sequence[int],
     grad: _Array,
     residual: _Array,
     out: _Array,
@@ -21,7 +22,7 @@ def accumulate(
     starts: npt.NDArray[np.int64],
     indices: _Array,
     values: _Array,
-) -> tuple[npt.NDArray[np.int64], int]: ...
+) -> tuple[list[int], int]: ...
 def topk_dense(dense: _Array, k: int, base: int, wide: bool) -> tuple[_Array, _Array]: ...
 def select(
     indices: _Array, values: _Array, over_indices: _Array, over_values: _Array, k: int, floor: float

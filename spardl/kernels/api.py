@@ -154,24 +154,6 @@ class Kernels(Protocol):
 
     def accumulate(
         self,
-        grad: Values,
-        residual: Values,
-        out: Values,
-        bounds: npt.NDArray[np.int64],
-        floors: Values,
-        starts: npt.NDArray[np.int64],
-        indices: Indices,
-        values: Values,
-    ) -> tuple[npt.NDArray[np.int64], int]:
-        """One pass: ``out = grad + residual``, and the entries of block j at or above ``floors[j]`` set aside.
-
-        ``out`` must not overlap the inputs. Block j is ``bounds[j]:bounds[j+1]``; its candidates go to ``indices`` and
-        ``values`` from ``starts[j]`` on, at most up to ``starts[j+1]``. Returns how many each block has (more than fit
-        means: not all were stored), and the lowest index whose sum is NaN or infinite, or -1.
-        """
-
-    def accumulate_many(
-        self,
         blocks: Sequence[int],
         grad: Values,
         residual: Values,
@@ -182,7 +164,13 @@ class Kernels(Protocol):
         indices: Indices,
         values: Values,
     ) -> tuple[list[int], int]:
-        """``accumulate`` for those ``blocks`` only, in any order; the counts are in that order."""
+        """One pass over ``blocks``: ``out = grad + residual``, and the entries of block j at or above ``floors[j]`` set
+        aside.
+
+        ``out`` must not overlap the inputs. Block j is ``bounds[j]:bounds[j+1]``; its candidates go to ``indices`` and
+        ``values`` from ``starts[j]`` on, at most up to ``starts[j+1]``. Returns how many each has, in the order of
+        ``blocks`` (more than fit means: not all were stored), and the lowest index whose sum is NaN or infinite, or -1.
+        """
 
     def topk_dense(self, dense: Values, k: int, base: int, index_dtype: npt.DTypeLike) -> Pair:
         """The k largest of a dense block whose first element has index ``base``, in index order."""

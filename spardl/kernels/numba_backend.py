@@ -27,6 +27,7 @@ class NumbaKernels(OneByOne):
 
     def accumulate(
         self,
+        blocks: Sequence[int],
         grad: Values,
         residual: Values,
         out: Values,
@@ -35,10 +36,11 @@ class NumbaKernels(OneByOne):
         starts: npt.NDArray[np.int64],
         indices: Indices,
         values: Values,
-    ) -> tuple[npt.NDArray[np.int64], int]:
-        counts = np.zeros(len(floors), np.int64)
-        bad = _accumulate(grad, residual, out, bounds, floors, starts, indices, values, counts)
-        return counts, int(bad)
+    ) -> tuple[list[int], int]:
+        counts = np.zeros(len(blocks), np.int64)
+        which = np.array(blocks, np.int64)
+        bad = _accumulate(which, grad, residual, out, bounds, floors, starts, indices, values, counts)
+        return counts.tolist(), int(bad)
 
     def topk_dense(self, dense: Values, k: int, base: int, index_dtype: npt.DTypeLike) -> Pair:
         bits = _bits(dense)
@@ -131,16 +133,25 @@ _STRETCH = 256  # sums made in one go: they are still in the L1 cache when they 
 
 @_jit
 def _accumulate(
-    grad: Any, residual: Any, out: Any, bounds: Any, floors: Any, starts: Any, indices: Any, values: Any, counts: Any
+    blocks: Any,
+    grad: Any,
+    residual: Any,
+    out: Any,
+    bounds: Any,
+    floors: Any,
+    starts: Any,
+    indices: Any,
+    values: Any,
+    counts: Any,
 ) -> Any:
     first_bad = -1
-    for j in range(len(floors)):
+    for number, j in enumerate(blocks):
         lo, hi = bounds[j], bounds[j + 1]
         room = slice(starts[j], starts[j + 1])
-        counts[j], bad = _accumulate_block(
+        counts[number], bad = _accumulate_block(
             grad[lo:hi], residual[lo:hi], out[lo:hi], floors[j], lo, indices[room], values[room]
         )
-        if first_bad < 0 and bad >= 0:
+        if bad >= 0 and not 0 <= first_bad < lo + bad:
             first_bad = lo + bad
     return first_bad
 

@@ -24,6 +24,7 @@ class NumpyKernels(OneByOne):
 
     def accumulate(
         self,
+        blocks: Sequence[int],
         grad: Values,
         residual: Values,
         out: Values,
@@ -32,19 +33,19 @@ class NumpyKernels(OneByOne):
         starts: npt.NDArray[np.int64],
         indices: Indices,
         values: Values,
-    ) -> tuple[npt.NDArray[np.int64], int]:
-        with np.errstate(over="ignore", invalid="ignore"):
-            np.add(grad, residual, out=out)
-        counts = np.zeros(len(floors), np.int64)
-        for j, floor in enumerate(floors):
-            block = out[bounds[j] : bounds[j + 1]]
-            hits = np.flatnonzero(np.abs(block) >= floor)
-            counts[j] = len(hits)
+    ) -> tuple[list[int], int]:
+        counts, bads = [], []
+        for j in blocks:
+            whole = slice(bounds[j], bounds[j + 1])
+            with np.errstate(over="ignore", invalid="ignore"):
+                block = np.add(grad[whole], residual[whole], out=out[whole])
+            hits = np.flatnonzero(np.abs(block) >= floors[j])
+            counts.append(len(hits))
             stored = hits[: starts[j + 1] - starts[j]]
             indices[starts[j] : starts[j] + len(stored)] = stored + bounds[j]
             values[starts[j] : starts[j] + len(stored)] = block[stored]
-        bad = np.flatnonzero(~np.isfinite(out))
-        return counts, int(bad[0]) if len(bad) else -1
+            bads += (np.flatnonzero(~np.isfinite(block))[:1] + bounds[j]).tolist()
+        return counts, min(bads, default=-1)
 
     def topk_dense(self, dense: Values, k: int, base: int, index_dtype: npt.DTypeLike) -> Pair:
         chosen = _largest(dense, k)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels.api import FrameCoder, Indices, Kernels, Packable, Packed, Pair, Selected, Values, Words
@@ -12,27 +11,6 @@ class OneByOne:
     """The ``…_many`` of a backend that has all other kernels."""
 
     frames: FrameCoder | None = None
-
-    def accumulate_many(
-        self: Kernels,
-        blocks: Sequence[int],
-        grad: Values,
-        residual: Values,
-        out: Values,
-        bounds: npt.NDArray[np.int64],
-        floors: Values,
-        starts: npt.NDArray[np.int64],
-        indices: Indices,
-        values: Values,
-    ) -> tuple[list[int], int]:
-        counts, first_bad = [], -1
-        for j in blocks:
-            block = bounds[j : j + 2], floors[j : j + 1], starts[j : j + 2]
-            found, bad = self.accumulate(grad, residual, out, *block, indices, values)
-            counts.append(int(found[0]))
-            if bad >= 0 and not 0 <= first_bad < bad:
-                first_bad = bad
-        return counts, first_bad
 
     def topk_dense_many(
         self: Kernels, dense: Values, bounds: Sequence[tuple[int, int]], ks: Sequence[int], index_dtype: npt.DTypeLike

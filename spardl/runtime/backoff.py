@@ -19,8 +19,9 @@ class _Pace(NamedTuple):
 _ROOMY = _Pace(10, 100e-6, 100e-6, 20e-6, 500e-6)
 # Where ranks share cores, whoever waits gets out of the way of those who compute. To sleep is better than to yield: who
 # yields still counts as somebody who has work to do, and the cores are shared out accordingly.
-_CROWDED = _Pace(4, 0.0, 300e-6, 20e-6, 1e-3)
+_CROWDED = _Pace(1, 0.0, 300e-6, 20e-6, 1e-3)
 _LISTENS = 1  # milliseconds until the next look, if the bell does not ring
+_GETS_THROUGH = 3  # further polls at full speed: what the bell announced may be on its way inside MPI
 
 
 @cache
@@ -67,7 +68,7 @@ class Backoff:
             time.sleep(self._nap)
             self._nap = min(2 * self._nap, self._pace.longest_nap)
         elif bell.wait(_LISTENS):
-            self._idle_polls = 0  # the message may take a few polls to get through
+            self._idle_polls = -_GETS_THROUGH
 
     def _yields(self, seconds: float) -> bool:
         now = time.monotonic()

@@ -5,7 +5,7 @@ import numpy as np
 from spardl.kernels import cuda_device_of
 from spardl.kernels.cuda.backend import CudaKernels
 
-HOSTS_OWN = {"accumulate": (3, 4, 5), "accumulate_many": (0, 4, 5, 6)}  # bounds, floors, starts; which blocks
+HOSTS_OWN = {"accumulate": (0, 4, 5, 6)}  # which blocks; bounds, floors, starts
 
 
 class OnDevice:

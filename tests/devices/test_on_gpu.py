@@ -27,7 +27,7 @@ from kernels.test_kernels import (  # noqa: F401
     types,
 )
 from kernels.test_many_blocks import (  # noqa: F401
-    test_accumulate_many,
+    test_accumulate_some,
     test_blocks_of_every_kind_of_values,
     test_overlay_many,
     test_overwrite_where_many,

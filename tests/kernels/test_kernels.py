@@ -165,12 +165,12 @@ def check_accumulate(
     bounds: list[int],
     floors: list[float],
     rooms: list[int],
-) -> tuple[npt.NDArray[np.int64], int]:
+) -> tuple[list[int], int]:
     """What is stored beyond the candidates counted, or where a NaN's payload comes from, is nobody's business."""
     starts = np.cumsum([2, *rooms])  # two places in front and behind that must stay as they are
     buffers = np.full(starts[-1] + 2, -7, types.index), np.full(starts[-1] + 2, -7, types.value)
     args = (
-        *(grad, residual, np.full_like(grad, 5)),
+        *(range(len(floors)), grad, residual, np.full_like(grad, 5)),
         *(np.array(bounds, np.int64), np.array(floors, types.value), starts.astype(np.int64)),
         *buffers,
     )
@@ -178,11 +178,11 @@ def check_accumulate(
     (counts, bad), got_args = run(backend, "accumulate", *args)
     assert_same((counts, bad), (expected_counts, expected_bad), "accumulate result")
     for of in (expected_args, got_args):
-        of[2][np.isnan(of[2])] = np.nan
-    assert_same(got_args[:6], expected_args[:6], "accumulate arguments")
+        of[3][np.isnan(of[3])] = np.nan
+    assert_same(got_args[1:7], expected_args[1:7], "accumulate arguments")
     used = [slice(at, at + min(count, room)) for at, count, room in zip(starts[:-1], counts, rooms, strict=True)]
     for at in (slice(0, 2), slice(starts[-1], None), *used):
-        assert_same([x[at] for x in got_args[6:]], [x[at] for x in expected_args[6:]], f"candidates {at}")
+        assert_same([x[at] for x in got_args[7:]], [x[at] for x in expected_args[7:]], f"candidates {at}")
     return counts, bad
 
 

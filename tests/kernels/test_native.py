@@ -20,7 +20,7 @@ def accumulated(backend, size, blocks, room, floor, seed=0):
     starts = np.arange(blocks + 1, dtype=np.int64) * room
     indices, values = np.full(room * blocks, -1, np.int32), np.zeros(room * blocks, np.float32)
     counts, bad = backend.accumulate(
-        grad, residual, out, bounds, np.full(blocks, floor, np.float32), starts, indices, values
+        range(blocks), grad, residual, out, bounds, np.full(blocks, floor, np.float32), starts, indices, values
     )
     return counts, bad, out, indices, values
 

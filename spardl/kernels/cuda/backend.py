@@ -33,22 +33,6 @@ class CudaKernels:
 
     def accumulate(
         self,
-        grad: Values,
-        residual: Values,
-        out: Values,
-        bounds: npt.NDArray[np.int64],
-        floors: Values,
-        starts: npt.NDArray[np.int64],
-        indices: Indices,
-        values: Values,
-    ) -> tuple[npt.NDArray[np.int64], int]:
-        """``bounds``, ``floors`` and ``starts`` are the host's."""
-        vectors, room = (grad, residual, out), (indices, values)
-        counts, bad = self.accumulate_many(range(len(floors)), *vectors, bounds, floors, starts, *room)
-        return np.array(counts, np.int64), bad
-
-    def accumulate_many(
-        self,
         blocks: Sequence[int],
         grad: Values,
         residual: Values,
@@ -59,6 +43,7 @@ class CudaKernels:
         indices: Indices,
         values: Values,
     ) -> tuple[list[int], int]:
+        """``bounds``, ``floors`` and ``starts`` are the host's."""
         on, which = self._on, np.array(blocks, np.int64)
         tiles = [self._tiles(int(length)) for length in bounds[which + 1] - bounds[which]]
         rows, total = make_table(tiles, bounds[which], bounds[which + 1], starts[which], starts[which + 1])

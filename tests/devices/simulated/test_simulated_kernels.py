@@ -28,9 +28,9 @@ from kernels.test_kernels import (  # noqa: F401
     test_writes_where_wanted,
 )
 from kernels.test_many_blocks import (  # noqa: F401
-    check_accumulate_many,
+    check_accumulate_some,
     in_pieces,
-    test_accumulate_many,
+    test_accumulate_some,
     test_blocks_of_every_kind_of_values,
     test_overlay_many,
     test_overwrite_where_many,
@@ -78,7 +78,7 @@ def check_all(backend, types, size):
     check(backend, "select_many", vectors, overs, [size // 4, 9, size // 3], [0.5, 1.0, 2.0])
     check(backend, "overlay_many", overs, np.zeros(3 * size, types.value), vectors)
     quarters = [0, size // 4, size // 4, size // 2, size]
-    check_accumulate_many(backend, types, [3, 1, 0], dense, other, quarters, [1.0, 2.0, 1.0, 0.5], [size] * 4)
+    check_accumulate_some(backend, types, [3, 1, 0], dense, other, quarters, [1.0, 2.0, 1.0, 0.5], [size] * 4)
     low, high = check(backend, "pack", a, 0, 1)
     check(backend, "unpack", low, high, len(a), 0, 1, types.index)
     blocks = [(a, 0, 1), (b, 0, 0), (a[:2], 0, 5)]
