@@ -41,8 +41,8 @@ class Ledger:
                 self._kernels.arrays.clear_at(acc, indices)
 
     def _settle_global(self, acc: Values, result: list[Indices], overlays: list[Pair]) -> None:
-        # Discarded was the whole sum at the index, received parts included, unless it was sent. Nothing was discarded if
-        # all that was handed on of a block is in the result, as of the own one if there are no teams.
+        # Discarded was the whole sum at the index, received parts included, unless it was sent. Nothing was discarded
+        # if all that was handed on of a block is in the result, as of the own one if there are no teams.
         received = [
             block for block, (indices, _) in enumerate(overlays) if len(indices) and not self._is_result(block, result)
         ]
