@@ -1,4 +1,5 @@
 #include "arrays.hpp"
+#include "intersect.hpp"
 #include "merge.hpp"
 
 namespace spardl {

@@ -1,5 +1,7 @@
+#include <limits>
+
 #include "arrays.hpp"
-#include "merge.hpp"
+#include "override.hpp"
 #include "select.hpp"
 
 namespace spardl {
@@ -32,32 +34,19 @@ py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>
     const std::int64_t room = std::min(k, a.size + over.size) + compact_slack;
     Block<I> out_indices(room);
     Block<T> out_values(room);
-    Cut<T> cut;
-    Key<T> largest = 0;
-    std::int64_t found;
+    Chosen<T> chosen;
+    Key<T> smallest = std::numeric_limits<Key<T>>::max(), largest = 0;
     {
         T* const value = out_values.data();
         const py::gil_scoped_release unlocked;
-        const bool as_it_is = over.size == 0 && all_above(a, floor);
-        const std::int64_t room_for_near = as_it_is ? 0 : a.size + over.size;
-        const Scratch<I> near_indices(room_for_near);
-        const Scratch<T> near_values(room_for_near);
-        View<T, I> near = a;
-        if (!as_it_is) {
-            found = merge(Override<T, I>{a, over, floor}, near_indices.data(), near_values.data());
-            near = {near_indices.data(), near_values.data(), found};
-        }
-        found = near.size;
-        cut = find_cut_above(near.values, found, k, magnitude(floor));
-        take_cut(near.indices, near.values, found, cut, out_indices.data(), value);
-        for (std::int64_t i = 0; i < cut.kept; ++i) largest = std::max(largest, magnitude(value[i]));
-        if (0 < k && k == found) {  // all are taken, and nobody has looked for the smallest yet
-            cut.key = magnitude(near.values[0]);
-            for (std::int64_t i = 1; i < found; ++i) cut.key = std::min(cut.key, magnitude(near.values[i]));
+        chosen = select_overridden(a, over, k, floor, out_indices.data(), value);
+        for (std::int64_t i = 0; i < chosen.kept; ++i) {
+            smallest = std::min(smallest, magnitude(value[i]));
+            largest = std::max(largest, magnitude(value[i]));
         }
     }
-    const T threshold = 0 < k && k <= found ? from_key<T>(cut.key) : T{0};
-    return py::make_tuple(out_indices.array(cut.kept), out_values.array(cut.kept), threshold, found,
+    const T threshold = 0 < k && k <= chosen.found ? from_key<T>(smallest) : T{0};
+    return py::make_tuple(out_indices.array(chosen.kept), out_values.array(chosen.kept), threshold, chosen.found,
                           from_key<T>(largest));
 }
 

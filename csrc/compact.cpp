@@ -1,12 +1,6 @@
 #include "compact.hpp"
 
-#include <array>
-
-#include "simd.hpp"
-
-#if SPARDL_X86
-#include <immintrin.h>
-#endif
+#include "lanes.hpp"
 
 namespace spardl {
 namespace {
@@ -26,18 +20,6 @@ std::int64_t compact_portable(const I* indices, const T* values, std::int64_t co
 
 #if SPARDL_X86
 
-// For every set of lanes, their numbers in order.
-constexpr auto lanes_of = [] {
-    std::array<std::array<std::uint8_t, 8>, 256> table{};
-    for (unsigned set = 0; set < 256; ++set) {
-        std::size_t n = 0;
-        for (unsigned lane = 0; lane < 8; ++lane) {
-            if ((set >> lane & 1) != 0) table[set][n++] = static_cast<std::uint8_t>(lane);
-        }
-    }
-    return table;
-}();
-
 SPARDL_AVX2 std::int64_t compact_avx2(const std::int32_t* indices, const float* values, std::int64_t count,
                                       std::uint32_t least, std::int32_t* out_indices, float* out_values) {
     const __m256i below = _mm256_set1_epi32(static_cast<std::int32_t>(least) - 1);
@@ -49,10 +31,7 @@ SPARDL_AVX2 std::int64_t compact_avx2(const std::int32_t* indices, const float* 
         const __m256i index = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(indices + i));
         const __m256i stays = _mm256_cmpgt_epi32(_mm256_and_si256(value, magnitude_bits), below);
         const auto set = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(stays)));
-        const __m256i lanes =
-            _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(lanes_of[set].data())));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out_values + n), _mm256_permutevar8x32_epi32(value, lanes));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out_indices + n), _mm256_permutevar8x32_epi32(index, lanes));
+        store_lanes(set, index, value, out_indices + n, out_values + n);
         n += __builtin_popcount(set);
     }
     return n + compact_portable(indices + whole, values + whole, count - whole, least, out_indices + n, out_values + n);

@@ -170,36 +170,4 @@ bool all_above(const View<T, I>& a, T floor) {
     return above == a.size;
 }
 
-// Applies update(target, b's value) to dense at every index of b that is also wanted. First the common indices are
-// listed, which costs no branch and touches nothing else; then dense is visited, each place announced well ahead.
-template <class T, class I, class Update>
-void update_where(T* dense, const I* wanted, std::int64_t wanted_size, const View<T, I>& b, Update update) {
-    const auto visit = [&](const I* common, const T* values, std::int64_t count) {
-        for (std::int64_t c = 0; c < count; ++c) {
-            prefetch_ahead(dense, common, c, count);
-            update(dense[common[c]], values[c]);
-        }
-    };
-    if (wanted == b.indices && wanted_size == b.size) return visit(wanted, b.values, b.size);
-    auto strands = detail::cut_strands(wanted, wanted_size, b.indices, b.size);
-    const Scratch<I> indices(wanted_size);
-    const Scratch<T> values(wanted_size);
-    for (auto& s : strands) s.out = s.i;
-    const auto step = [&](detail::Strand& s) {
-        const I iw = wanted[s.i], ib = b.indices[s.j];
-        indices[s.out + s.written] = ib;
-        values[s.out + s.written] = b.values[s.j];
-        s.written += iw == ib;
-        s.i += iw <= ib;
-        s.j += ib <= iw;
-    };
-    while (detail::all_have_both(strands)) {
-        for (auto& s : strands) step(s);
-    }
-    for (auto& s : strands) {
-        while (s.both_left()) step(s);
-        visit(indices.data() + s.out, values.data() + s.out, s.written);
-    }
-}
-
 }  // namespace spardl

@@ -1,0 +1,37 @@
+// Some of eight lanes, moved together: what AVX2 has no instruction for.
+#pragma once
+
+#include "simd.hpp"
+
+#if SPARDL_X86
+
+#include <immintrin.h>
+
+#include <array>
+#include <cstdint>
+
+namespace spardl {
+
+// For every set of lanes, their numbers in order.
+inline constexpr auto lanes_of = [] {
+    std::array<std::array<std::uint8_t, 8>, 256> table{};
+    for (unsigned set = 0; set < 256; ++set) {
+        std::size_t n = 0;
+        for (unsigned lane = 0; lane < 8; ++lane) {
+            if ((set >> lane & 1) != 0) table[set][n++] = static_cast<std::uint8_t>(lane);
+        }
+    }
+    return table;
+}();
+
+// Writes the entries in those lanes of `set`; of eight entries in any case, what comes behind is of no meaning.
+SPARDL_AVX2 inline void store_lanes(std::uint32_t set, __m256i index, __m256i value, std::int32_t* out_indices,
+                                    float* out_values) {
+    const __m256i lanes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(lanes_of[set].data())));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out_values), _mm256_permutevar8x32_epi32(value, lanes));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out_indices), _mm256_permutevar8x32_epi32(index, lanes));
+}
+
+}  // namespace spardl
+
+#endif
