@@ -16,20 +16,23 @@ from spardl.runtime.group import resolve
 from spardl.runtime.mpi import default_timeout
 
 Floats = npt.NDArray[np.float64]
-_NAP = 50e-6  # seconds
+# Seconds. Who is done early may wait for long, and whoever wakes up to look takes the core from those who still work.
+_FIRST_NAP, _LONGEST_NAP = 50e-6, 2e-3
 
 
 def _finish(request: MPI.Request) -> None:
     deadline = time.monotonic() + default_timeout()
+    nap = _FIRST_NAP
     while not request.Test():
         if time.monotonic() > deadline:
             raise PeerTimeout(f"benchmark: not all ranks came within {default_timeout():g} s", ranks=())
-        time.sleep(_NAP)
+        time.sleep(nap)
+        nap = min(2 * nap, _LONGEST_NAP)
 
 
 def barrier(comm: MPI.Intracomm) -> None:
-    """All have come after the first one; the second, which takes no time any more, lets them go together: naps alone
-    would leave them 0.2 to 0.4 ms apart.
+    """All have come after the first one; the second lets them go together: naps alone would leave them milliseconds
+    apart.
     """
     _finish(comm.Ibarrier())
     comm.Barrier()
