@@ -192,7 +192,7 @@ def dense_recursive_doubling(p: int, w: int) -> Phases:
     return Phases(reduce, fold_out(p, w, (0,)), 1)
 
 
-def topk_a(p: int, w: int) -> list[Round]:
+def topk_a(p: int, w: int) -> Sequence[Round]:
     """⌈log₂p⌉ rounds; "block" j is the selection of rank j."""
     return gather(p, w)
 
@@ -219,9 +219,9 @@ def topk_dsa(p: int, w: int) -> list[Round]:
 class OkTopk(NamedTuple):
     """Ok-Topk's rounds: where entries go, where a few numbers go, and where the result goes."""
 
-    split: list[Round]
-    numbers: list[Round]  # once a reduce: the counts; twice when it tunes: the regions, and the candidates' magnitudes
-    gather: list[Round]
+    split: Sequence[Round]
+    numbers: Sequence[Round]  # once a reduce: the counts; twice when it tunes: the regions, and the candidates' magnitudes
+    gather: Sequence[Round]
 
 
 def oktopk(p: int, w: int) -> OkTopk:

@@ -40,12 +40,12 @@ class Bell:
 
     def wait(self, milliseconds: int) -> bool:
         """Sleeps until this bell has been rung since the last time, or for so long. True if it has."""
-        if not self._rung.poll(milliseconds):
-            return False
-        with suppress(BlockingIOError):
-            while True:
+        rung = False
+        with suppress(BlockingIOError):  # another thread that waits was quicker
+            while self._rung.poll(0 if rung else milliseconds):
+                rung = True
                 self._socket.recv(1)
-        return True
+        return rung
 
 
 @cache

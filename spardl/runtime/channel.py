@@ -11,7 +11,7 @@ import struct
 import time
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -259,15 +259,13 @@ def _call_of(message: Bytes) -> int:
     return int(call)
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     request: MPI.Request
     message: Bytes
     to: int
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     request: MPI.Request
     buffer: Bytes
     source: int
