@@ -171,6 +171,12 @@ struct Avx2 {
 
 #endif
 
+// Has the first few cache lines from there on fetched; beyond the end of an array that does no harm.
+template <class T>
+SPARDL_INLINE void announce(const T* next) {
+    for (int line = 0; line < 8; ++line) __builtin_prefetch(reinterpret_cast<const char*>(next) + 64 * line);
+}
+
 template <class Level, class T, class I>
 SPARDL_INLINE Found accumulate_with(const T* grad, const T* residual, T* out, std::int64_t lo, std::int64_t hi, T floor,
                                     Sink<T, I> sink) {
@@ -183,6 +189,9 @@ SPARDL_INLINE Found accumulate_with(const T* grad, const T* residual, T* out, st
             misaligned == 0 ? stretch : static_cast<std::int64_t>((64 - misaligned) / sizeof(T));
         const std::int64_t size = std::min(length, hi - begin);
         const bool finite = Level::add(grad + begin, residual + begin, out + begin, size, floor, masks.data());
+        // A stretch is about a page, and at its end the processor's own prefetching stops.
+        announce(grad + begin + size);
+        announce(residual + begin + size);
         sink.take(masks, begin, size, 0, sum);
         for (std::int64_t i = begin; !finite && sink.found.bad < 0 && i < begin + size; ++i) {
             if (!is_finite(sum(i))) sink.found.bad = i;

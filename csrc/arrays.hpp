@@ -31,6 +31,10 @@ class Block {
         const py::capsule owner(data_.get(), give_block);
         return Array<T>(size, data_.release(), owner);
     }
+    py::array array(std::int64_t size, const py::dtype& as) {
+        const py::capsule owner(data_.get(), give_block);
+        return py::array(as, {size}, {}, data_.release(), owner);
+    }
 
  private:
     std::unique_ptr<T, void (*)(void*)> data_{nullptr, &give_block};

@@ -163,6 +163,32 @@ std::int64_t merge(const Rule& rule, I* indices, T* values) {
     return n;
 }
 
+// The same for vectors that have no index in common: from both ends at once, as the number of entries is known.
+template <class T, class I>
+void merge_disjoint(const View<T, I>& a, const View<T, I>& b, I* indices, T* values) {
+    std::int64_t i = 0, j = 0, first = 0;
+    std::int64_t p = a.size - 1, q = b.size - 1, last = a.size + b.size - 1;
+    while (i < p && j < q) {
+        const I front_a = a.indices[i], front_b = b.indices[j], back_a = a.indices[p], back_b = b.indices[q];
+        const bool a_first = front_a<front_b, a_last = back_a> back_b;
+        indices[first] = std::min(front_a, front_b);
+        values[first++] = pick(a_first, a.values[i], b.values[j]);
+        indices[last] = std::max(back_a, back_b);
+        values[last--] = pick(a_last, a.values[p], b.values[q]);
+        i += a_first;
+        j += !a_first;
+        p -= a_last;
+        q -= !a_last;
+    }
+    while (i <= p || j <= q) {
+        const bool a_first = j > q || (i <= p && a.indices[i] < b.indices[j]);
+        indices[first] = a_first ? a.indices[i] : b.indices[j];
+        values[first++] = a_first ? a.values[i] : b.values[j];
+        i += a_first;
+        j += !a_first;
+    }
+}
+
 template <class T, class I>
 bool all_above(const View<T, I>& a, T floor) {
     std::int64_t above = 0;

@@ -47,7 +47,7 @@ bool choose_apart(const View<T, I>& a, const View<T, I>& over, std::int64_t k, T
     if (!cut.every_tie) return false;
     const std::int64_t kept_of_a = compact(index, value, of_a, cut.key, index, value);
     const std::int64_t kept_of_over = compact(over_index, over_value, of_over, cut.key, over_index, over_value);
-    merge(Sum<T, I>{{index, value, kept_of_a}, {over_index, over_value, kept_of_over}}, indices, values);
+    merge_disjoint<T, I>({index, value, kept_of_a}, {over_index, over_value, kept_of_over}, indices, values);
     chosen = {cut.kept, found};
     return std::all_of(values, values + cut.kept, [](T kept) { return !std::isnan(kept); });
 }

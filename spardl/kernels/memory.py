@@ -36,6 +36,8 @@ def zeros(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 def concatenate(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Like ``np.concatenate``, for one-dimensional arrays of one dtype."""
+    if _native is not None:
+        return _native.concatenate(parts)
     return np.concatenate(parts, out=empty(sum(map(len, parts)), parts[0].dtype))
 
 
