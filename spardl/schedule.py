@@ -220,7 +220,7 @@ class OkTopk(NamedTuple):
     """Ok-Topk's rounds: where entries go, where a few numbers go, and where the result goes."""
 
     split: Sequence[Round]
-    numbers: Sequence[Round]  # once a reduce: the counts; twice when it tunes: the regions, and the candidates' magnitudes
+    numbers: Sequence[Round]  # once a reduce: the counts; twice when it tunes: regions, and candidates' magnitudes
     gather: Sequence[Round]
 
 
