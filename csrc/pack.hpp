@@ -5,9 +5,12 @@
 // unary part ends at the i-th one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
+
+#include "simd.hpp"
 
 namespace spardl {
 
@@ -15,32 +18,61 @@ constexpr int bits_in_any_load = 57;  // of eight bytes, from whatever bit of th
 
 inline std::int64_t words_for(std::int64_t bits) { return (bits + 63) / 64; }
 
-// Both streams must be zeroed; `high` needs words_for(count + (span >> bits)), where span = last index - base + 1.
-// Returns how many words of `high` are used.
+namespace detail {
+
 template <class I>
-std::int64_t pack(const I* indices, std::int64_t count, std::int64_t base, int bits, std::uint64_t* low,
-                  std::uint64_t* high) {
+inline __attribute__((always_inline)) std::int64_t pack_with(const I* indices, std::int64_t count, std::int64_t base,
+                                                             int bits, std::uint64_t* low, std::uint64_t* high) {
     const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
-    std::uint64_t word = 0;  // of the low stream, being filled
+    std::uint64_t low_word = 0, high_word = 0;  // of the streams, being filled
     int used = 0;
-    std::int64_t one = -1;  // where the last unary part ended
+    std::int64_t filling = 0;  // which word of the high stream
+    std::int64_t one = -1;     // where the last unary part ended
     std::int64_t previous = base - 1;
     for (std::int64_t i = 0; i < count; ++i) {
         const auto gap = static_cast<std::uint64_t>(static_cast<std::int64_t>(indices[i]) - previous - 1);
         previous = indices[i];
         one += static_cast<std::int64_t>(gap >> bits) + 1;
-        high[one >> 6] |= std::uint64_t{1} << (one & 63);
+        if (one >> 6 != filling) {
+            high[filling] = high_word;
+            high_word = 0;
+            filling = one >> 6;
+        }
+        high_word |= std::uint64_t{1} << (one & 63);
         const std::uint64_t rest = gap & mask;
-        word |= rest << used;
+        low_word |= rest << used;
         used += bits;
         if (used >= 64) {
-            *low++ = word;
+            *low++ = low_word;
             used -= 64;
-            word = used == 0 ? 0 : rest >> (bits - used);
+            low_word = used == 0 ? 0 : rest >> (bits - used);
         }
     }
-    if (used > 0) *low = word;
+    if (count > 0) high[filling] = high_word;
+    if (used > 0) *low = low_word;
     return words_for(one + 1);
+}
+
+#if SPARDL_X86
+// Shifts by a variable are what it does all the time, and the newer instructions are better at it.
+template <class I>
+SPARDL_AVX2 std::int64_t pack_avx2(const I* indices, std::int64_t count, std::int64_t base, int bits,
+                                   std::uint64_t* low, std::uint64_t* high) {
+    return pack_with(indices, count, base, bits, low, high);
+}
+#endif
+
+}  // namespace detail
+
+// `high` must be zeroed; it needs words_for(count + (span >> bits)), where span = last index - base + 1. Returns how
+// many words of it are used.
+template <class I>
+std::int64_t pack(const I* indices, std::int64_t count, std::int64_t base, int bits, std::uint64_t* low,
+                  std::uint64_t* high) {
+#if SPARDL_X86
+    if (use_avx2()) return detail::pack_avx2(indices, count, base, bits, low, high);
+#endif
+    return detail::pack_with(indices, count, base, bits, low, high);
 }
 
 // The low stream, entry by entry.
@@ -73,21 +105,52 @@ class LowParts {
     std::int64_t last_load_ = -1;  // the last byte from which eight may be loaded; near the end they may not be there
 };
 
+namespace detail {
+
+template <class I>
+inline __attribute__((always_inline)) std::int64_t unpack_with(LowParts low, const std::uint64_t* high,
+                                                               std::int64_t high_words, std::int64_t count,
+                                                               std::int64_t base, int bits, I* indices) {
+    std::int64_t lows = 0;  // sum of the low parts so far; the unary parts' sum is known from the bit's place
+    std::int64_t i = 0;
+    for (std::int64_t w = 0; w < high_words && i < count; ++w) {
+        std::uint64_t ones = high[w];
+        const std::int64_t end = std::min<std::int64_t>(count, i + __builtin_popcountll(ones));
+        // What an index is but for its low part, if its one were the word's first bit.
+        std::int64_t first = base + ((w * 64 - i) << bits) + i;
+        for (; i < end; ++i, ones &= ones - 1, first -= (std::int64_t{1} << bits) - 1) {
+            lows += low[i];
+            indices[i] = static_cast<I>(first + (std::int64_t{__builtin_ctzll(ones)} << bits) + lows);
+        }
+    }
+    return i;
+}
+
+#if SPARDL_X86
+template <class I>
+SPARDL_AVX2 std::int64_t unpack_avx2(LowParts low, const std::uint64_t* high, std::int64_t high_words,
+                                     std::int64_t count, std::int64_t base, int bits, I* indices) {
+    return unpack_with(low, high, high_words, count, base, bits, indices);
+}
+#endif
+
+}  // namespace detail
+
 template <class I>
 void unpack(const std::uint64_t* low, std::int64_t low_words, const std::uint64_t* high, std::int64_t high_words,
             std::int64_t count, std::int64_t base, int bits, I* indices) {
     if (low_words < words_for(count * bits)) throw std::invalid_argument("packed indices: low bits are cut short");
     const LowParts low_parts(low, low_words, bits);
-    std::int64_t lows = 0;  // sum of the low parts so far; the unary parts' sum is known from the bit's place
-    std::int64_t i = 0;
-    for (std::int64_t w = 0; w < high_words && i < count; ++w) {
-        for (std::uint64_t ones = high[w]; ones != 0 && i < count; ones &= ones - 1, ++i) {
-            const std::int64_t one = w * 64 + __builtin_ctzll(ones);
-            lows += low_parts[i];
-            indices[i] = static_cast<I>(base + ((one - i) << bits) + lows + i);
-        }
+    std::int64_t read;
+#if SPARDL_X86
+    if (use_avx2()) {
+        read = detail::unpack_avx2(low_parts, high, high_words, count, base, bits, indices);
+    } else
+#endif
+    {
+        read = detail::unpack_with(low_parts, high, high_words, count, base, bits, indices);
     }
-    if (i < count) throw std::invalid_argument("packed indices end early");
+    if (read < count) throw std::invalid_argument("packed indices end early");
 }
 
 }  // namespace spardl

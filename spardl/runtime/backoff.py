@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Collection
 from functools import cache
 from typing import NamedTuple
 
@@ -19,9 +20,9 @@ class _Pace(NamedTuple):
 _ROOMY = _Pace(10, 100e-6, 100e-6, 20e-6, 500e-6)
 # Where ranks share cores, whoever waits gets out of the way of those who compute. To sleep is better than to yield: who
 # yields still counts as somebody who has work to do, and the cores are shared out accordingly.
-_CROWDED = _Pace(1, 0.0, 300e-6, 20e-6, 1e-3)
+_CROWDED = _Pace(0, 0.0, 300e-6, 20e-6, 1e-3)
 _LISTENS = 1  # milliseconds until the next look, if the bell does not ring
-_GETS_THROUGH = 3  # further polls at full speed: what the bell announced may be on its way inside MPI
+_GETS_THROUGH = 2  # further polls at full speed: what the bell announced may be on its way inside MPI
 
 
 @cache
@@ -56,18 +57,18 @@ class Backoff:
         self._yielding_since = 0.0
         self._nap = self._pace.first_nap
 
-    def __call__(self, *, announced: bool = False) -> None:
-        """``announced``: this process's bell is rung when there is something to find."""
+    def __call__(self, ringers: Collection[bytes] = ()) -> None:
+        """``ringers``: the bells, by name, of those who ring this process's when there is something to find."""
         self._idle_polls += 1
         if self._idle_polls <= self._pace.spins:
             return
-        bell = self._bell if announced else None
+        bell = self._bell if ringers else None
         if self._yields(self._pace.before_naps if bell is None else self._pace.before_bell):
             os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
         elif bell is None:
             time.sleep(self._nap)
             self._nap = min(2 * self._nap, self._pace.longest_nap)
-        elif bell.wait(_LISTENS):
+        elif bell.wait(_LISTENS, ringers):
             self._idle_polls = -_GETS_THROUGH
 
     def _yields(self, seconds: float) -> bool:

@@ -1,14 +1,15 @@
 """How a rank that sleeps hears that a message has come for it.
 
 MPI can only be asked, again and again. Ranks of one host also have a socket each, its bell: whoever has sent a message
-rings it. That says nothing about the message, and nothing is lost if it is not heard: whoever waits looks from time to
-time as well. Ranks of other hosts, or of other containers, do not reach each other's bells and do without.
+rings it. That tells who, and nothing about the message; and nothing is lost if it is not heard, as whoever waits looks
+from time to time as well. Ranks of other hosts, or of other containers, do not reach each other's bells and do without.
 """
 
 import secrets
 import select
 import socket
 import weakref
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 
@@ -38,14 +39,14 @@ class Bell:
         with suppress(OSError):  # it rings already, or nobody is there any more
             self._socket.sendto(b"!", b"\0" + name)
 
-    def wait(self, milliseconds: int) -> bool:
-        """Sleeps until this bell has been rung since the last time, or for so long. True if it has."""
-        rung = False
+    def wait(self, milliseconds: int, ringers: Collection[bytes]) -> bool:
+        """Sleeps until one of these, by their bells' names, has rung, or nobody has for so long. True if one has."""
+        heard = False
         with suppress(BlockingIOError):  # another thread that waits was quicker
-            while self._rung.poll(0 if rung else milliseconds):
-                rung = True
-                self._socket.recv(1)
-        return rung
+            while self._rung.poll(0 if heard else milliseconds):
+                _, ringer = self._socket.recvfrom(1)
+                heard |= ringer[1:] in ringers
+        return heard
 
 
 @cache

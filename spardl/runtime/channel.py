@@ -236,9 +236,9 @@ class Channel:
         buffer = self.messages.inbox(self._status.Get_count(MPI.BYTE))
         return Incoming(message.Irecv([self.messages.handle(buffer), MPI.BYTE]), buffer, source)
 
-    def announces(self, source: int) -> bool:
-        """Whether this process's bell rings when a message from ``source`` comes."""
-        return self._bells[source] is not None
+    def bell_of(self, source: int) -> bytes | None:
+        """The name of the bell of ``source``, if it rings this process's when it has sent a message."""
+        return self._bells[source]
 
     def accept(self, incoming: "Incoming") -> Bytes | None:
         """The payload of a received message, or None if it is of another call: left over, or early."""

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from mpi4py.MPI import Request
@@ -106,10 +107,12 @@ class Task(Generic[Result]):
         return self._outcome if isinstance(self._outcome, BaseException) else None
 
     @property
-    def announced(self) -> bool:
-        """Whether what this waits for rings this process's bell when it has come."""
-        effect = self._effect
-        return isinstance(effect, Exchange | Recv) and self._incoming is None and self._channel.announces(effect.source)
+    def ringers(self) -> tuple[bytes, ...]:
+        """The bell of whoever rings this process's when it has sent what this waits for; empty if nobody does."""
+        if self._receiving and self._incoming is None:
+            name = self._channel.bell_of(self._effect.source)  # type: ignore[union-attr]
+            return () if name is None else (name,)
+        return ()
 
     def advance(self) -> bool:
         """Moves as far as possible without waiting. True if anything moved; errors are raised, here and in wait."""
@@ -137,7 +140,7 @@ class Task(Generic[Result]):
             if self.advance():
                 pause.reset()
             elif not self.done:
-                pause(announced=self.announced)
+                pause(self.ringers)
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         assert self._outcome is not None
@@ -300,7 +303,8 @@ def wait_all(tasks: Sequence[Task[Any]]) -> list[Any]:
         if advance_all(tasks):
             pause.reset()
         else:
-            pause(announced=all(task.done or task.announced for task in tasks))
+            ringers = [task.ringers for task in tasks if not task.done]
+            pause(tuple(chain(*ringers)) if all(ringers) else ())
     return [task.wait() for task in tasks]
 
 

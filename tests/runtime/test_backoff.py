@@ -57,14 +57,14 @@ def test_spins_then_yields_then_naps_longer_and_longer(clock):
 
 def test_sleeps_by_the_bell_where_that_rings(clock, monkeypatch):
     class Bell:
-        def wait(self, milliseconds):
+        def wait(self, milliseconds, ringers):
             clock.append("bell")
             return len(clock) % 2 == 0
 
     monkeypatch.setattr(backoff, "my_bell", Bell)
     pause = backoff.Backoff()
     for _ in range(4 + backoff._GETS_THROUGH + 1):
-        pause(announced=True)
+        pause([b"theirs"])
     assert clock == ["yield", "bell", "bell"]  # after a spin; and after the bell has rung some more
     clock.clear()
     pause()
@@ -75,5 +75,5 @@ def test_naps_where_there_are_no_bells(clock, monkeypatch):
     monkeypatch.setattr(backoff, "my_bell", lambda: None)
     pause = backoff.Backoff()
     for _ in range(4):
-        pause(announced=True)
+        pause([b"theirs"])
     assert clock == ["yield", "yield", 0.5]

@@ -14,25 +14,36 @@ def test_rung_before_is_heard_at_once_and_once():
     here, there = Bell(), Bell()
     for _ in range(3):
         here.ring(there.name)
-    assert there.wait(10_000)
-    assert not there.wait(1)
-    assert not here.wait(1)
+    assert there.wait(10_000, [here.name])
+    assert not there.wait(1, [here.name])
+    assert not here.wait(1, [there.name])
 
 
 def test_rung_in_sleep_is_heard():
     here, there = Bell(), Bell()
     ringer = threading.Timer(0.05, here.ring, [there.name])
     ringer.start()
-    assert there.wait(20_000)
+    assert there.wait(20_000, [here.name])
     ringer.join()
+
+
+def test_others_are_not_heard():
+    here, there, other = Bell(), Bell(), Bell()
+    other.ring(there.name)
+    assert not there.wait(1, [here.name])
+    other.ring(there.name)
+    here.ring(there.name)
+    other.ring(there.name)
+    assert there.wait(10_000, [here.name])
+    assert not there.wait(1, [here.name, other.name])
 
 
 def test_whoever_rings_never_waits():
     here, there = Bell(), Bell()
     for _ in range(10_000):  # more than the socket holds
         here.ring(there.name)
-    assert there.wait(1)
-    assert not there.wait(1)
+    assert there.wait(1, [here.name])
+    assert not there.wait(1, [here.name])
 
 
 def test_only_bells_that_are_there_are_reached():

@@ -99,8 +99,8 @@ def bells():
     assert here is None or (resolve(world, 30).bells == world.allgather(here.name) and here.name[:7] == b"spardl-")
     wait = Bell.wait
 
-    def listen(bell, milliseconds):
-        heard.append(wait(bell, milliseconds))
+    def listen(bell, milliseconds, ringers):
+        heard.append(wait(bell, milliseconds, ringers))
         return heard[-1]
 
     def late():
@@ -114,7 +114,7 @@ def bells():
     Bell.wait = listen
     assert spardl.run(world, late(), timeout=30) in (P - 1, None)
     assert me > 0 or here is None or heard.count(True) > 0
-    Bell.wait = lambda bell, milliseconds: time.sleep(1e-3)
+    Bell.wait = lambda bell, milliseconds, ringers: time.sleep(1e-3)
     assert spardl.run(world, late(), timeout=30) in (P - 1, None)
     Bell.wait = wait
 
