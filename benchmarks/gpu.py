@@ -72,7 +72,7 @@ def operations(args: argparse.Namespace) -> dict[str, list[Any]]:
     low, high = kernels.load("numpy").pack(kept[0], 0, bits)
     whole, floors = np.array([0, n]), np.array([floor], np.float32)
     return {
-        "accumulate": [grad, residual, np.zeros_like(grad), whole, floors, room, *buffers],
+        "accumulate": [[0], grad, residual, np.zeros_like(grad), whole, floors, room, *buffers],
         "topk_dense": [grad, k, 0, np.int32],
         "overlay": [*kept, grad, *theirs],
         "select": [*own, *theirs, k, 1e-3],
@@ -83,7 +83,7 @@ def operations(args: argparse.Namespace) -> dict[str, list[Any]]:
     }
 
 
-HOSTS_OWN = {"accumulate": (3, 4, 5)}  # bounds, floors and starts
+HOSTS_OWN = {"accumulate": (4, 5, 6)}  # bounds, floors and starts
 
 
 def measure(args: argparse.Namespace) -> tuple[list[Row], bool]:
