@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,9 +48,11 @@ def kernel_costs(chosen: Kernels, size: int = 2**21, density: float = 0.01) -> d
 
 def _overheads(chosen: Kernels) -> dict[str, float]:
     """From tiny reduces, alone and among eight ranks in this process."""
-    alone, together = (_seconds(_tiny_reduce(chosen, ranks)) / ranks for ranks in (1, 8))
+    alone, together = (_time(_tiny_reduce(chosen, ranks)) for ranks in (1, 8))
     frames = 8 + 2 * 14  # of each of the eight ranks, as the model counts them: to select from, to write, to read
-    return {"call": alone, "frame": max(0.0, together - alone) / frames}
+    # What frames add is processor time: by the clock, one of the two may have waited for a core, and the other not.
+    added = together.busy / 8 - alone.busy
+    return {"call": alone.seconds, "frame": added / frames * together.seconds / together.busy}
 
 
 def _tiny_reduce(chosen: Kernels, ranks: int) -> Callable[[], object]:
@@ -62,14 +65,24 @@ def _tiny_reduce(chosen: Kernels, ranks: int) -> Callable[[], object]:
     return lambda: loopback([reducer.reduce(grad) for reducer, grad in zip(reducers, grads, strict=True)])
 
 
+class _Time(NamedTuple):
+    seconds: float
+    busy: float  # of them on a core
+
+
 def _seconds(job: Callable[[], object]) -> float:
+    return _time(job).seconds
+
+
+def _time(job: Callable[[], object]) -> _Time:
     """Of one run: the median of several times as many as take a while."""
     job()
     taken = []
     for _ in range(_REPEATS):
-        count, started = 0, time.perf_counter()
+        count, started, used = 0, time.perf_counter(), time.process_time()
         while (elapsed := time.perf_counter() - started) < _SECONDS_EACH:
             job()
             count += 1
-        taken.append(elapsed / count)
-    return float(np.median(taken))
+        taken.append((elapsed / count, (time.process_time() - used) / count))
+    seconds, busy = np.median(taken, axis=0)
+    return _Time(float(seconds), float(busy))
