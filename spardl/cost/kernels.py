@@ -79,10 +79,12 @@ def _time(job: Callable[[], object]) -> _Time:
     job()
     taken = []
     for _ in range(_REPEATS):
-        count, started, used = 0, time.perf_counter(), time.process_time()
-        while (elapsed := time.perf_counter() - started) < _SECONDS_EACH:
+        count, elapsed = 0, 0.0
+        used, started = time.process_time(), time.perf_counter()
+        while elapsed < _SECONDS_EACH:  # at least once, however long others have had the core meanwhile
             job()
             count += 1
+            elapsed = time.perf_counter() - started
         taken.append((elapsed / count, (time.process_time() - used) / count))
     seconds, busy = np.median(taken, axis=0)
     return _Time(float(seconds), float(busy))
