@@ -12,8 +12,6 @@
 #include <immintrin.h>
 #endif
 
-#define SPARDL_INLINE inline __attribute__((always_inline))
-
 namespace spardl {
 namespace {
 

@@ -59,6 +59,7 @@ View<T, I> view(const Array<I>& indices, const Array<T>& values) {
     F(double, std::int32_t)           \
     F(double, std::int64_t)
 
+void register_memory(py::module_& m);
 void register_accumulate(py::module_& m);
 void register_select(py::module_& m);
 void register_merge(py::module_& m);

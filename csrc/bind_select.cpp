@@ -34,7 +34,7 @@ py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>
     const std::int64_t room = std::min(k, a.size + over.size) + compact_slack;
     Block<I> out_indices(room);
     Block<T> out_values(room);
-    Chosen<T> chosen;
+    Chosen chosen;
     Key<T> smallest = std::numeric_limits<Key<T>>::max(), largest = 0;
     {
         T* const value = out_values.data();

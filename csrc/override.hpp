@@ -12,7 +12,6 @@
 
 namespace spardl {
 
-template <class T>
 struct Chosen {
     std::int64_t kept = 0;
     std::int64_t found = 0;  // how many stand at or above the floor
@@ -21,7 +20,7 @@ struct Chosen {
 namespace detail {
 
 template <class T, class I>
-Chosen<T> choose(const View<T, I>& near, std::int64_t k, T floor, I* indices, T* values) {
+Chosen choose(const View<T, I>& near, std::int64_t k, T floor, I* indices, T* values) {
     const Cut<T> cut = find_cut_above(near.values, near.size, k, magnitude(floor));
     take_cut(near.indices, near.values, near.size, cut, indices, values);
     return {cut.kept, near.size};
@@ -33,7 +32,7 @@ Chosen<T> choose(const View<T, I>& near, std::int64_t k, T floor, I* indices, T*
 // these cases.
 template <class T, class I>
 bool choose_apart(const View<T, I>& a, const View<T, I>& over, std::int64_t k, T floor, const Scratch<I>& near_indices,
-                  const Scratch<T>& near_values, I* indices, T* values, Chosen<T>& chosen) {
+                  const Scratch<T>& near_values, I* indices, T* values, Chosen& chosen) {
     I* const index = near_indices.data();
     T* const value = near_values.data();
     const Key<T> least = magnitude(floor);
@@ -57,13 +56,12 @@ bool choose_apart(const View<T, I>& a, const View<T, I>& over, std::int64_t k, T
 // The k largest of `a` overridden by `over`, as far as they are at or above the floor, in order. The outputs have room
 // for them and compact_slack.
 template <class T, class I>
-Chosen<T> select_overridden(const View<T, I>& a, const View<T, I>& over, std::int64_t k, T floor, I* indices,
-                            T* values) {
+Chosen select_overridden(const View<T, I>& a, const View<T, I>& over, std::int64_t k, T floor, I* indices, T* values) {
     if (over.size == 0 && all_above(a, floor)) return detail::choose(a, k, floor, indices, values);
     const std::int64_t room = a.size + over.size + intersect_slack + compact_slack;
     const Scratch<I> near_indices(room);
     const Scratch<T> near_values(room);
-    Chosen<T> chosen;
+    Chosen chosen;
     if (intersects_in_vectors<T, I>() &&
         detail::choose_apart(a, over, k, floor, near_indices, near_values, indices, values, chosen)) {
         return chosen;

@@ -21,8 +21,8 @@ inline std::int64_t words_for(std::int64_t bits) { return (bits + 63) / 64; }
 namespace detail {
 
 template <class I>
-inline __attribute__((always_inline)) std::int64_t pack_with(const I* indices, std::int64_t count, std::int64_t base,
-                                                             int bits, std::uint64_t* low, std::uint64_t* high) {
+SPARDL_INLINE std::int64_t pack_with(const I* indices, std::int64_t count, std::int64_t base, int bits,
+                                     std::uint64_t* low, std::uint64_t* high) {
     const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
     std::uint64_t low_word = 0, high_word = 0;  // of the streams, being filled
     int used = 0;
@@ -108,17 +108,17 @@ class LowParts {
 namespace detail {
 
 template <class I>
-inline __attribute__((always_inline)) std::int64_t unpack_with(LowParts low, const std::uint64_t* high,
-                                                               std::int64_t high_words, std::int64_t count,
-                                                               std::int64_t base, int bits, I* indices) {
+SPARDL_INLINE std::int64_t unpack_with(LowParts low, const std::uint64_t* high, std::int64_t high_words,
+                                       std::int64_t count, std::int64_t base, int bits, I* indices) {
+    const std::int64_t unit = std::int64_t{1} << bits;  // what a zero of the high stream stands for
     std::int64_t lows = 0;  // sum of the low parts so far; the unary parts' sum is known from the bit's place
     std::int64_t i = 0;
     for (std::int64_t w = 0; w < high_words && i < count; ++w) {
         std::uint64_t ones = high[w];
         const std::int64_t end = std::min<std::int64_t>(count, i + __builtin_popcountll(ones));
         // What an index is but for its low part, if its one were the word's first bit.
-        std::int64_t first = base + ((w * 64 - i) << bits) + i;
-        for (; i < end; ++i, ones &= ones - 1, first -= (std::int64_t{1} << bits) - 1) {
+        std::int64_t first = base + (w * 64 - i) * unit + i;
+        for (; i < end; ++i, ones &= ones - 1, first -= unit - 1) {
             lows += low[i];
             indices[i] = static_cast<I>(first + (std::int64_t{__builtin_ctzll(ones)} << bits) + lows);
         }

@@ -8,6 +8,9 @@
 #define SPARDL_X86 0
 #endif
 
+// For bodies that are compiled twice: into functions that may use AVX2, and into those that may not.
+#define SPARDL_INLINE inline __attribute__((always_inline))
+
 namespace spardl {
 
 // True when AVX2 is there and SPARDL_SIMD does not say "portable".

@@ -4,6 +4,8 @@ A *frame* is one block, self-describing: a 40-byte header, the indices, the valu
 A *message* is what one round sends: the number of frames, their lengths, the frames. Indices are stored relative to the
 block's start, raw (4 bytes, or 8 in blocks past 2**31) or packed (``Kernels.pack``: at 1 % about one byte). A block may
 also be written dense: the values of all its elements, and no indices.
+
+csrc/frame.hpp writes and reads the same frames, for kernels that are compiled; here they are put together from parts.
 """
 
 import struct

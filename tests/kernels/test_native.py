@@ -48,6 +48,18 @@ def test_portable_path_equals_the_oracle():
         "big = np.random.default_rng(0).standard_normal(300_000)\n"
         "for a, b in zip(NATIVE.topk_dense(big, 700, 5, np.int64), ORACLE.topk_dense(big, 700, 5, np.int64)):\n"
         "    np.testing.assert_array_equal(a, b)\n"
+        "ones, others = (np.arange(0, 3000, step, dtype=np.int32) for step in (2, 3))\n"
+        "vectors = [(places, big[places].astype(np.float32)) for places in (ones, others)]\n"
+        "dense = [np.zeros(3000, np.float32) for _ in range(2)]\n"
+        "for kernels, out in zip((NATIVE, ORACLE), dense):\n"
+        "    kernels.overwrite_where(out, ones, *vectors[1])\n"
+        "np.testing.assert_array_equal(*dense)\n"
+        "for a, b in zip(*(k.select(*vectors[0], *vectors[1], 200, 0.5) for k in (NATIVE, ORACLE))):\n"
+        "    np.testing.assert_array_equal(a, b)\n"
+        "low, high = NATIVE.pack(others, 0, 1)\n"
+        "for a, b in zip((low, high), ORACLE.pack(others, 0, 1)):\n"
+        "    np.testing.assert_array_equal(a, b)\n"
+        "np.testing.assert_array_equal(NATIVE.unpack(low, high, len(others), 0, 1, np.int32), others)\n"
     )
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     environment = os.environ | {"SPARDL_SIMD": "portable", "PYTHONPATH": tests}
@@ -70,3 +82,13 @@ def test_large_dense_blocks(kind):
         NATIVE.topk_dense(dense, k, 0, np.int32), ORACLE.topk_dense(dense, k, 0, np.int32), strict=True
     ):
         np.testing.assert_array_equal(got, expected)
+
+
+def test_concatenate_is_numpys_and_refuses_what_it_does_not_know():
+    parts = [np.arange(3, dtype=np.float32), np.empty(0, np.float32), np.ones(2, np.float32)]
+    joined = kernels.memory.concatenate(parts)
+    assert joined.dtype == np.float32
+    np.testing.assert_array_equal(joined, np.concatenate(parts))
+    for wrong in ([], [parts[0], np.arange(3)], [parts[0][::2]], [np.ones((2, 2), np.float32)]):
+        with pytest.raises(ValueError, match="concatenate: expected"):
+            kernels.memory.concatenate(wrong)
