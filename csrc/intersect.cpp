@@ -12,26 +12,20 @@ namespace {
 template <class T, class I>
 std::int64_t common_portable(const I* wanted, std::int64_t wanted_size, const View<T, I>& b, I* indices, T* values) {
     auto strands = detail::cut_strands(wanted, wanted_size, b.indices, b.size);
-    for (auto& s : strands) s.out = s.i;
-    const auto step = [&](detail::Strand& s) {
+    for (auto& s : strands) s.begin = s.out = s.i;
+    const auto step = [=](detail::Strand& s) {
         const I iw = wanted[s.i], ib = b.indices[s.j];
-        indices[s.out + s.written] = ib;
-        values[s.out + s.written] = b.values[s.j];
-        s.written += iw == ib;
+        indices[s.out] = ib;
+        values[s.out] = b.values[s.j];
+        s.out += iw == ib;
         s.i += iw <= ib;
         s.j += ib <= iw;
     };
-    while (detail::all_have_both(strands)) {
-        for (auto& s : strands) step(s);
-    }
-    std::int64_t n = 0;
+    detail::alternate(strands, step);
     for (auto& s : strands) {
         while (s.both_left()) step(s);
-        std::copy(indices + s.out, indices + s.out + s.written, indices + n);
-        std::copy(values + s.out, values + s.out + s.written, values + n);
-        n += s.written;
     }
-    return n;
+    return detail::close_gap(strands, indices, values);
 }
 
 template <class T, class I>

@@ -12,6 +12,11 @@
 
 #include "magnitude.hpp"
 #include "pool.hpp"
+#include "simd.hpp"
+
+#if SPARDL_X86
+#include <emmintrin.h>
+#endif
 
 namespace spardl {
 
@@ -41,6 +46,14 @@ inline T pick(bool flag, T x, T y) {
     const K keep = K{0} - static_cast<K>(flag);
     return from_key<T>((bits_of(x) & keep) | (bits_of(y) & ~keep));
 }
+
+#if SPARDL_X86
+// The same where floats are anyway; every processor of this kind has these instructions.
+inline float pick(bool flag, float x, float y) {
+    const __m128 keep = _mm_castsi128_ps(_mm_cvtsi32_si128(-static_cast<int>(flag)));
+    return _mm_cvtss_f32(_mm_or_ps(_mm_and_ps(keep, _mm_set_ss(x)), _mm_andnot_ps(keep, _mm_set_ss(y))));
+}
+#endif
 
 // Where two vectors differ in having an index, -0.0 stands in: x + -0.0 is x to the bit, for x = ±0.0 too.
 template <class T>
@@ -91,13 +104,16 @@ struct Override {
 
 namespace detail {
 
-// A stretch of the merge: entries i..i_end of a with j..j_end of b, written from `out` on.
+// A stretch of the merge: entries i..i_end of a with j..j_end of b, written from `begin` on, now to `out`.
 struct Strand {
-    std::int64_t i, i_end, j, j_end, out, written = 0;
+    std::int64_t i, i_end, j, j_end, begin, out;
     bool both_left() const { return i < i_end && j < j_end; }
+    // How many steps there are at least until one side is at its end.
+    std::int64_t sure_steps() const { return std::min(i_end - i, j_end - j); }
 };
 
-using Strands = std::array<Strand, 4>;
+// As many as have room in the processor's registers.
+using Strands = std::array<Strand, 2>;
 
 // Cuts a into equal parts and b at the same indices.
 template <class I>
@@ -109,23 +125,33 @@ Strands cut_strands(const I* a, std::int64_t a_size, const I* b, std::int64_t b_
         const std::int64_t i_end = a_size * (s + 1) / count;
         std::int64_t j_end = b_size;
         if (s + 1 < count) j_end = i_end == 0 ? 0 : std::upper_bound(b + j, b + b_size, a[i_end - 1]) - b;
-        strands[static_cast<std::size_t>(s)] = {i, i_end, j, j_end, i + j};
+        strands[static_cast<std::size_t>(s)] = {i, i_end, j, j_end, i + j, i + j};
         i = i_end;
         j = j_end;
     }
     return strands;
 }
 
-inline bool all_have_both(const Strands& s) {
-    return s[0].both_left() & s[1].both_left() & s[2].both_left() & s[3].both_left();
+// Steps in turns, as long as both strands have entries of both sides.
+template <class Step>
+inline void alternate(Strands& strands, Step step) {
+    auto [first, second] = strands;
+    std::int64_t steps;
+    while ((steps = std::min(first.sure_steps(), second.sure_steps())) > 0) {
+        for (; steps > 0; --steps) {
+            step(first);
+            step(second);
+        }
+    }
+    strands = {first, second};
 }
 
 // Writes the entry, and counts it only if it stays: that costs no branch.
 template <class T, class I, class Rule>
 inline void put(const Rule& rule, Strand& s, I* indices, T* values, I index, T value) {
-    indices[s.out + s.written] = index;
-    values[s.out + s.written] = value;
-    s.written += rule.keeps(value);
+    indices[s.out] = index;
+    values[s.out] = value;
+    s.out += rule.keeps(value);
 }
 
 template <class T, class I, class Rule>
@@ -144,23 +170,25 @@ void finish(const Rule& rule, Strand& s, I* indices, T* values) {
     for (; s.j < s.j_end; ++s.j) put(rule, s, indices, values, rule.b.indices[s.j], rule.only_b(s.j));
 }
 
+// Common and dropped entries left a gap between the strands. Returns how many entries there are.
+template <class T, class I>
+std::int64_t close_gap(const Strands& strands, I* indices, T* values) {
+    const auto& [first, second] = strands;
+    std::copy(indices + second.begin, indices + second.out, indices + first.out);
+    std::copy(values + second.begin, values + second.out, values + first.out);
+    return first.out + (second.out - second.begin);
+}
+
 }  // namespace detail
 
 // Merges rule.a and rule.b; the outputs have room for both sizes. Returns how many entries stay.
 template <class T, class I, class Rule>
 std::int64_t merge(const Rule& rule, I* indices, T* values) {
     auto strands = detail::cut_strands(rule.a.indices, rule.a.size, rule.b.indices, rule.b.size);
-    while (detail::all_have_both(strands)) {
-        for (auto& s : strands) detail::step(rule, s, indices, values);
-    }
-    std::int64_t n = 0;
-    for (auto& s : strands) {
-        detail::finish(rule, s, indices, values);
-        std::copy(indices + s.out, indices + s.out + s.written, indices + n);  // common and dropped entries left gaps
-        std::copy(values + s.out, values + s.out + s.written, values + n);
-        n += s.written;
-    }
-    return n;
+    const Rule here = rule;  // what it points to is not what is written
+    detail::alternate(strands, [=](detail::Strand& s) { detail::step(here, s, indices, values); });
+    for (auto& s : strands) detail::finish(rule, s, indices, values);
+    return detail::close_gap(strands, indices, values);
 }
 
 // The same for vectors that have no index in common: from both ends at once, as the number of entries is known.

@@ -128,50 +128,59 @@ Cut<T> find_cut(const T* values, std::int64_t count, std::int64_t k) {
     return {key, k - above, k};
 }
 
-// The same where all keys are at least `least` > 0 and most are not far above it, as candidates are: equal buckets from
-// `least` on, the last one open upwards, leave few keys in question after a single pass. (If it is the last one that is
-// in question, they were far above after all.)
+namespace detail {
+
+// Two keys between which the k-th largest of many lies, but for bad luck; by a regular sample.
+template <class K>
+struct Between {
+    K low, high;
+
+    template <class T>
+    Between(const T* values, std::int64_t count, std::int64_t k, K least)
+        : low(least), high(std::numeric_limits<K>::max()) {
+        constexpr std::int64_t samples = 512;
+        if (count < 8 * samples) return;  // as quickly looked at themselves
+        std::array<K, samples> keys;
+        const std::int64_t stride = count / samples;
+        for (std::int64_t i = 0; i < samples; ++i) keys[static_cast<std::size_t>(i)] = magnitude(values[i * stride]);
+        const double share = static_cast<double>(k) / static_cast<double>(count), place = share * samples;
+        const double leeway = 2 + 4 * std::sqrt(place * (1 - share));
+        const auto above = keys.begin() + static_cast<std::ptrdiff_t>(std::max(0.0, place - leeway));
+        const auto below = keys.begin() + static_cast<std::ptrdiff_t>(std::min<double>(samples, place + leeway));
+        std::nth_element(keys.begin(), above, keys.end(), std::greater<K>());
+        if (above != keys.begin()) high = *above;
+        if (below == keys.end()) return;
+        std::nth_element(above, below, keys.end(), std::greater<K>());
+        low = *below;
+    }
+};
+
+}  // namespace detail
+
+// The same where all keys are at least `least` > 0, as those of candidates are: looks closely only at those that a
+// sample does not rule out.
 template <class T>
 Cut<T> find_cut_above(const T* values, std::int64_t count, std::int64_t k, Key<T> least) {
     using K = Key<T>;
     if (k <= 0) return {static_cast<K>(-1), 0, 0};
     if (count <= k) return {least, 0, count, true};
-    constexpr int width_bits = std::numeric_limits<T>::digits - 11;  // 1024 buckets while the magnitude doubles
-    constexpr K last = 2047;
-    const auto bucket_of = [=](T value) { return std::min((magnitude(value) - least) >> width_bits, last); };
-    // Two tables: neighbouring entries often fall into one bucket, and would wait for each other's store.
-    std::array<std::array<std::int32_t, last + 1>, 2> table{};
-    for (std::int64_t i = 0; i + 1 < count; i += 2) {
-        ++table[0][bucket_of(values[i])];
-        ++table[1][bucket_of(values[i + 1])];
+    const detail::Between<K> between(values, count, k, least);
+    const Scratch<K> keys(count + 1);
+    std::int64_t above = 0, n = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const K key = magnitude(values[i]);
+        keys[n] = key;
+        n += key - between.low <= between.high - between.low;
+        above += key > between.high;
     }
-    if (count % 2 != 0) ++table[0][bucket_of(values[count - 1])];
-    K bucket = last;
-    std::int64_t wanted = k, sharing;
-    for (;; --bucket) {
-        sharing = std::int64_t{table[0][bucket]} + table[1][bucket];
-        if (sharing >= wanted) break;
-        wanted -= sharing;
-    }
-    if (bucket == last) return find_cut(values, count, k);
-    const Scratch<K> keys(sharing);
-    const K first = least + (bucket << width_bits);
-    const auto in_bucket = [=](T value) { return magnitude(value) - first < (K{1} << width_bits); };
-    for (std::int64_t begin = 0, n = 0; n < sharing; begin += 16) {
-        // Rarely is one of sixteen in the bucket, and asking for any is done in vectors.
-        const std::int64_t end = std::min(begin + 16, count);
-        bool any = false;
-        for (std::int64_t i = begin; i < end; ++i) any |= in_bucket(values[i]);
-        for (std::int64_t i = begin; any && i < end; ++i) {
-            if (in_bucket(values[i])) keys[n++] = magnitude(values[i]);
-        }
-    }
+    const std::int64_t wanted = k - above;
+    if (wanted <= 0 || wanted > n) return find_cut(values, count, k);
     K* const kth = keys.data() + (wanted - 1);
-    std::nth_element(keys.data(), kth, keys.data() + sharing, std::greater<K>());
+    std::nth_element(keys.data(), kth, keys.data() + n, std::greater<K>());
     const K key = *kth;
-    const auto above = std::count_if(keys.data(), kth, [=](K other) { return other > key; });
-    const auto equal = std::count(keys.data(), keys.data() + sharing, key);
-    return {key, wanted - above, k, wanted - above == equal};
+    const auto larger = std::count_if(keys.data(), kth, [=](K other) { return other > key; });
+    const auto equal = std::count(keys.data(), keys.data() + n, key);
+    return {key, wanted - larger, k, wanted - larger == equal};
 }
 
 // Decides entry by entry, in index order, so that ties go to the lower index.

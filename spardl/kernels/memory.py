@@ -4,6 +4,7 @@ Above 128 KiB malloc takes fresh pages from the operating system every time, and
 them. The compiled kernels keep a pool; without them this is plain NumPy.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,12 @@ def concatenate(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.concatenate(parts, out=empty(sum(map(len, parts)), parts[0].dtype))
 
 
+# Large arrays begin at the same place of a huge page, so that going through several side by side is likely to ask for
+# different rows of one memory bank. Arrays that are gone through together begin in different places: bytes, in turn.
+_LARGE = 4 << 20
+_skews = itertools.cycle((256 << 10, 512 << 10))
+
+
 class HostMessages:
     """See ``spardl.kernels.api.Messages``: here they are arrays of uint8."""
 
@@ -63,7 +70,7 @@ class HostMessages:
         return message
 
     def opened(self, message: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        message.flags.writeable = False
+        message.setflags(write=False)
         return message
 
 
@@ -82,7 +89,9 @@ class HostArrays:
     empty, zeros, concatenate = staticmethod(empty), staticmethod(zeros), staticmethod(concatenate)
 
     def lasting(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        array = np.empty(count, dtype)
+        kind = np.dtype(dtype)
+        skew = next(_skews) // kind.itemsize if count * kind.itemsize >= _LARGE else 0
+        array = np.empty(count + skew, kind)[skew:]
         array.fill(0)  # not np.zeros: calloc'ed memory lacks huge pages, which costs 10 % of the pass
         return array
 

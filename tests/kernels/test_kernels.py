@@ -201,7 +201,7 @@ def test_accumulate(backend: Kernels, types: Types, data: st.DataObject) -> None
 @quick
 @given(data=st.data())
 def test_accumulate_reports_the_first_non_finite_sum(backend: Kernels, types: Types, data: st.DataObject) -> None:
-    size = data.draw(st.integers(1, 400))
+    size = data.draw(st.integers(1, 2000))
     grad, residual = np.ones((2, size), types.value)
     trouble = st.sampled_from([(np.nan, 1), (1, np.nan), (np.inf, 1), (1, -np.inf), (np.inf, -np.inf), ("max", "max")])
     places = data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=3))

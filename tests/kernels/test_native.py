@@ -84,6 +84,27 @@ def test_large_dense_blocks(kind):
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("k", [1, 1000, 9000, 15_999])
+@pytest.mark.parametrize("place", [0, 7])
+def test_a_sample_that_misleads(k, place):
+    """Large entries where the sample looks, or everywhere else: the cut is not where it seems to be."""
+    rng = np.random.default_rng(4)
+    values = rng.uniform(1, 2, 16_000).astype(np.float32)
+    values[place :: len(values) // 512] *= 100 if place == 0 else 1e-2
+    indices, nothing = np.arange(len(values), dtype=np.int32), (np.empty(0, np.int32), np.empty(0, np.float32))
+    for got, expected in zip(*(b.select(indices, values, *nothing, k, 1e-3) for b in (NATIVE, ORACLE)), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_large_arrays_that_last_do_not_begin_alike():
+    """Whole pages apart, each in memory of its own: see there why."""
+    arrays = [kernels.memory.HOST.lasting(2_000_000, np.float32) for _ in range(2)]
+    assert all(array.shape == (2_000_000,) and array.flags.c_contiguous and not array.any() for array in arrays)
+    begin, other = (array.ctypes.data - array.base.ctypes.data for array in arrays)
+    assert begin != other
+    assert begin % 4096 == other % 4096 == 0
+
+
 def test_concatenate_is_numpys_and_refuses_what_it_does_not_know():
     parts = [np.arange(3, dtype=np.float32), np.empty(0, np.float32), np.ones(2, np.float32)]
     joined = kernels.memory.concatenate(parts)
