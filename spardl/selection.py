@@ -27,8 +27,8 @@ from spardl.sparse import index_dtype
 _SLACK_START, _SLACK_MAX, _SLACK_DECAY = 0.05, 0.5, 0.9
 
 
-def _least_slack(budgets: Sequence[int]) -> npt.NDArray[np.float64]:
-    return np.minimum(0.02 + 0.5 / np.sqrt(np.maximum(budgets, 1)), _SLACK_MAX)
+def _least_slack(budgets: Sequence[int]) -> tuple[float, ...]:
+    return tuple(min(0.02 + 0.5 / math.sqrt(max(budget, 1)), _SLACK_MAX) for budget in budgets)
 
 
 # Room for candidates per entry wanted; a floor that lets more through is of no use.
@@ -37,32 +37,38 @@ _ROOM = 4
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What is remembered from one reduce to the next, per block. It changes the speed of a reduce, never its result."""
+    """What is remembered from one reduce to the next, per block. It changes the speed of a reduce, never its result.
 
-    last: npt.NDArray[np.float64]  # magnitude of the smallest entry selected; 0 = unknown
-    growth: npt.NDArray[np.float64]  # of that magnitude over the one before; residuals pile up at first, then level off
-    slack: npt.NDArray[np.float64]
+    Plain numbers: there are as many as blocks, and for so few NumPy takes longer than it saves.
+    """
+
+    last: Sequence[float]  # magnitude of the smallest entry selected; 0 = unknown
+    growth: Sequence[float]  # of that magnitude over the one before; residuals pile up at first, then level off
+    slack: Sequence[float]
 
     @classmethod
     def unknown(cls, budgets: Sequence[int]) -> "Thresholds":
         blocks = len(budgets)
-        return cls(np.zeros(blocks), np.ones(blocks), np.maximum(_SLACK_START, _least_slack(budgets)))
+        return cls([0.0] * blocks, [1.0] * blocks, [max(_SLACK_START, least) for least in _least_slack(budgets)])
+
+    @classmethod
+    def from_array(cls, array: npt.ArrayLike) -> "Thresholds":
+        return cls(*np.asarray(array, np.float64).tolist())
 
     def to_array(self) -> npt.NDArray[np.float64]:
-        """For checkpoints: ``Thresholds(*array)`` is the way back."""
-        return np.stack([self.last, self.growth, self.slack])
+        """For checkpoints: ``from_array`` is the way back."""
+        return np.array([self.last, self.growth, self.slack], np.float64)
 
-    def floors(self) -> npt.NDArray[np.float64]:
+    def floors(self) -> list[float]:
         """A little less than what the thresholds should be next time. Growth fades, so only its root is expected."""
-        return self.last * np.sqrt(self.growth) * (1 - self.slack)
+        blocks = zip(self.last, self.growth, self.slack, strict=True)
+        return [last * math.sqrt(growth) * (1 - slack) for last, growth, slack in blocks]
 
-    def after(self, found: npt.NDArray[np.float64], slack: npt.NDArray[np.float64]) -> "Thresholds":
+    def after(self, found: Sequence[float], slack: Sequence[float]) -> "Thresholds":
         """With the thresholds ``found`` this time (0 where none was)."""
-        comparable = (found > 0) & (self.last > 0)
-        growth = np.ones_like(found)
-        with np.errstate(over="ignore"):  # "every non-zero" last time: a threshold next to zero
-            np.divide(found, self.last, out=growth, where=comparable)
-        return Thresholds(np.where(found > 0, found, self.last), np.clip(growth, 0.5, 2.0), slack)
+        both = list(zip(found, self.last, strict=True))
+        growth = [min(max(new / last, 0.5), 2.0) if new > 0 and last > 0 else 1.0 for new, last in both]
+        return Thresholds([new if new > 0 else last for new, last in both], growth, slack)
 
 
 class Selector:
@@ -94,16 +100,18 @@ class Selector:
 
     def start(self, acc: Values) -> None:
         """The first of many steps that do the same: blocks may be accumulated later, each before it is used."""
-        known = (self.thresholds.last > 0) & (np.array(self._budgets) > 0)
-        floors = self.thresholds.floors()
         # Never zero: zeros are not candidates. Where nothing is known nothing is collected.
-        self._floors = np.where(known, np.maximum(floors, self._tiny), np.inf).astype(self._dtype)
+        floors = [
+            max(floor, self._tiny) if last > 0 and budget > 0 else math.inf
+            for floor, last, budget in zip(self.thresholds.floors(), self.thresholds.last, self._budgets, strict=True)
+        ]
+        self._floors = np.array(floors, self._dtype)
         self._floor_list = self._floors.tolist()
         self._acc = acc
         self._counts = [0] * len(self._budgets)
         self.overlays = [self.nothing] * len(self._budgets)
-        self._found = np.zeros(len(self._budgets))
-        self._slack = self.thresholds.slack.copy()
+        self._found = [0.0] * len(self._budgets)
+        self._slack = list(self.thresholds.slack)
 
     def accumulate_blocks(self, grad: Values, residual: Values, blocks: Sequence[int]) -> None:
         layout = self._bounds, self._floors, self._starts
@@ -126,7 +134,7 @@ class Selector:
         for j in blocks:
             k = self._budgets[j] if most is None else min(most, self._budgets[j])
             begin, end = self._rooms[j]
-            if k > 0 and not math.isinf(self._floor_list[j]) and self._counts[j] <= end - begin:
+            if k > 0 and self._floor_list[j] < math.inf and self._counts[j] <= end - begin:
                 known[j] = k
             elif k > 0:
                 unknown[j] = k
@@ -167,7 +175,7 @@ class Selector:
 
     def _note(self, j: int, chosen: Selected) -> Pair:
         # With fewer non-zero entries than the budget there is no threshold; next time every non-zero is a candidate.
-        self._found[j] = max(chosen.threshold, self._tiny)
+        self._found[j] = max(float(chosen.threshold), self._tiny)
         if not math.isfinite(chosen.largest):
             indices, values = self._arrays.to_host(chosen.indices, chosen.values)
             raise overflow(indices, values, self._rank)

@@ -107,7 +107,7 @@ def test_non_finite_gradients_are_named(selector, value):
 
 
 def test_floor_follows_growth():
-    thresholds = Thresholds.unknown([1]).after(np.array([1.0]), np.array([0.0]))
-    assert thresholds.floors() == pytest.approx(1.0)
-    assert thresholds.after(np.array([4.0]), np.array([0.0])).floors() == pytest.approx(4 * np.sqrt(2))
-    assert thresholds.after(np.array([0.0]), np.array([0.0])).last == 1.0
+    thresholds = Thresholds.unknown([1]).after([1.0], [0.0])
+    assert thresholds.floors() == pytest.approx([1.0])
+    assert thresholds.after([4.0], [0.0]).floors() == pytest.approx([4 * np.sqrt(2)])
+    assert thresholds.after([0.0], [0.0]).last == [1.0]

@@ -3,8 +3,6 @@
 from abc import abstractmethod
 from typing import Any
 
-import numpy as np
-
 from spardl.collectives.error_feedback import ErrorFeedback
 from spardl.effects import Collective
 from spardl.kernels.api import Pair, Values
@@ -40,4 +38,4 @@ class OwnTopK(ErrorFeedback[Thresholds]):
         return {"thresholds": memory.to_array()}
 
     def _load(self, state: dict[str, Any]) -> Thresholds:
-        return Thresholds(*np.array(state["thresholds"]))
+        return Thresholds.from_array(state["thresholds"])

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from spardl import schedule
@@ -105,7 +104,7 @@ class SparDL(ErrorFeedback[Learnt]):
         }
 
     def _load(self, state: dict[str, Any]) -> Learnt:
-        return Learnt(Thresholds(*np.array(state["thresholds"])), Width(*state["width"]))
+        return Learnt(Thresholds.from_array(state["thresholds"]), Width(*state["width"]))
 
 
 def _gather(party: Party, held: Pair) -> Collective[list[Pair]]:
