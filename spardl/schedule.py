@@ -85,6 +85,23 @@ def spar_reduce_scatter(p: int, w: int) -> Sequence[Round]:
     return rounds
 
 
+@lru_cache(maxsize=1024)
+def leave_before(p: int, w: int) -> Sequence[int]:
+    """For every round of Spar-Reduce-Scatter, how many messages of position w leave before the round's is waited for.
+
+    All up to its own, and those for whose blocks nothing is still to come: some, where p is not a power of two.
+    """
+    rounds = spar_reduce_scatter(p, w)
+    numbers, leave = [], 0
+    for waiting in range(len(rounds)):
+        while leave < len(rounds) and not any(
+            block in r.receives for r in rounds[waiting:leave] for block in rounds[leave].sends
+        ):
+            leave += 1
+        numbers.append(leave)
+    return numbers
+
+
 def _bag(p: int, w: int, s: int) -> tuple[int, ...]:
     """The blocks that position w sends over distance s."""
     return tuple(j % p for j in range(w + s, min(w + 2 * s, w + p)))

@@ -40,6 +40,21 @@ def test_reduce_scatter_brings_every_block_home(p):
 
 
 @pytest.mark.parametrize("p", ALL)
+def test_messages_leave_as_early_as_nothing_comes_for_their_blocks(p):
+    for w in range(p):
+        rounds, leave = schedule.spar_reduce_scatter(p, w), schedule.leave_before(p, w)
+        assert list(leave) == sorted(leave)
+        for number, r in enumerate(rounds):
+            waited_for = min(i for i, count in enumerate(leave) if count > number)  # this round's not, nor later ones'
+            assert waited_for <= number
+            assert not any(set(r.sends) & set(later.receives) for later in rounds[waited_for:number])
+            if waited_for > 0:
+                assert set(r.sends) & set(rounds[waited_for - 1].receives)  # earlier would be too early
+    assert schedule.leave_before(6, 0) == [2, 2, 3]
+    assert schedule.leave_before(8, 3) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("p", ALL)
 def test_gather_brings_every_block_everywhere(p):
     held = [{w} for w in range(p)]
     everyone = [schedule.gather(p, w) for w in range(p)]

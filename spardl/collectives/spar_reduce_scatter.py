@@ -1,42 +1,53 @@
 """Spar-Reduce-Scatter: after ⌈log₂p⌉ rounds each rank of a team holds the team's sum of one block, sparsified.
 
-A block is sparsified only when it is about to be sent, so that nothing is dropped that a later addition might save. The
-blocks that are sent first are also accumulated first, all others while those are on their way.
+A block is sparsified only when it is about to be sent, so that nothing is dropped that a later addition might save.
+What no message is still to come for is sent at once, in whatever round: where p is not a power of two, more than one
+message leaves before the first is waited for. Blocks are accumulated in the order in which they are sent, and those of
+later messages while the first are on their way.
 """
 
 from collections.abc import Sequence
 
 from spardl import schedule, wire
 from spardl.collectives.party import Party
-from spardl.effects import Bytes, Collective, Recv, Send
+from spardl.effects import Collective, Recv, Send
 from spardl.kernels.api import Pair, Values
 
 
 def spar_reduce_scatter(party: Party, grad: Values, residual: Values, most: int) -> Collective[Pair]:
     """Returns the entries kept of the own block, at most so many."""
-    team, position = party.layout.team_of(party.rank), party.position
+    team, position, selector = party.layout.team_of(party.rank), party.position, party.selector
     rounds = schedule.spar_reduce_scatter(len(team), position)
-    at_once = rounds[0].sends if rounds else range(len(team))
-    later = [block for block in range(len(team)) if block not in at_once]
-    party.selector.accumulate_blocks(grad, residual, at_once)
-    for number, r in enumerate(rounds):
-        step = f"Spar-Reduce-Scatter round {number}"
-        yield Send(team[r.to], wire.join(_hand_on(party, r.sends)), step)
-        if number == 0:
-            party.selector.accumulate_blocks(grad, residual, later)
+    leave_before = schedule.leave_before(len(team), position)
+    left = leave_before[0] if rounds else 0  # messages
+    for number in range(left):
+        selector.accumulate_blocks(grad, residual, rounds[number].sends)
+        yield _hand_on(party, team, rounds, number)
+    later = [block for r in rounds[left:] for block in r.sends]
+    selector.accumulate_blocks(grad, residual, [*later, position])
+    for number, (r, leave) in enumerate(zip(rounds, leave_before, strict=True)):
+        for leaving in range(left, leave):
+            yield _hand_on(party, team, rounds, leaving)
+        left = leave
         source = team[r.source]
-        arrived = yield Recv(source, step)
+        arrived = yield Recv(source, _name(number))
         frames = wire.split(arrived, len(r.receives))
-        party.selector.receive(r.receives, party.frames.read_all(frames, [source] * len(frames)))
-    ((indices, values),) = party.selector.select([position], most)
+        selector.receive(r.receives, party.frames.read_all(frames, [source] * len(frames)))
+    ((indices, values),) = selector.select([position], most)
     party.ledger.sent(position, indices, None)
     return indices, values
 
 
-def _hand_on(party: Party, blocks: Sequence[int]) -> list[Bytes]:
+def _hand_on(party: Party, team: Sequence[int], rounds: Sequence[schedule.Round], number: int) -> Send:
+    """The message of that round."""
+    to, blocks = team[rounds[number].to], rounds[number].sends
     vectors = []
     for block, (indices, values) in zip(blocks, party.selector.select(blocks), strict=True):
         rounded, error = party.codec.round(values)
         party.ledger.sent(block, indices, error)
         vectors.append((indices, rounded))
-    return party.frames_of(blocks, vectors)
+    return Send(to, wire.join(party.frames_of(blocks, vectors)), _name(number))
+
+
+def _name(number: int) -> str:
+    return f"Spar-Reduce-Scatter round {number}"

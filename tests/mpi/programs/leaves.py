@@ -16,7 +16,9 @@ if comm.rank == 1:
     if sys.argv[1] == "in":
         task = reducer.start(gradient)
         task.advance()
+    comm.Barrier()
     raise KeyError("no such file")
+comm.Barrier()  # else that reduce might get so far that the others can end it
 started = time.monotonic()
 try:
     reducer.reduce(gradient)
