@@ -69,9 +69,14 @@ def parts_of(payload: Any) -> list[Bytes]:
     return payload if isinstance(payload, list) else [np.frombuffer(payload, np.uint8)]
 
 
+def front_of(message: Any, count: int) -> memoryview:
+    """At least the first ``count`` bytes, or all it has."""
+    return (message if isinstance(message, np.ndarray) else fronts([message], count)[0]).data
+
+
 def fronts(messages: Sequence[Any], count: int) -> list[Bytes]:
     """The first ``count`` bytes of each, or all it has. What is in a GPU's memory is fetched at once."""
-    if all(isinstance(message, np.ndarray) for message in messages):
+    if not messages or isinstance(messages[0], np.ndarray):  # they are all in the same memory
         return [message[:count] for message in messages]
     fetched: list[Bytes] = messages[0].fetch_fronts(messages, count)
     return fetched

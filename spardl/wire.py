@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from spardl.effects import Bytes, fronts
+from spardl.effects import Bytes, front_of, fronts
 from spardl.errors import WireError
 from spardl.kernels import memory
 from spardl.kernels.api import Indices, Kernels, Pair, Values
@@ -221,8 +221,8 @@ class _Reader:
 
 def join(frames: Sequence[Bytes]) -> list[Bytes]:
     """Frames as one message, in parts: the runtime copies them into place."""
-    lengths = np.array([len(frames), *map(len, frames)], np.int64)
-    return [lengths.view(np.uint8), *frames]
+    table = struct.pack(f"<{1 + len(frames)}q", len(frames), *map(len, frames))
+    return [np.frombuffer(table, np.uint8), *frames]
 
 
 def table_bytes(frames: int) -> int:
@@ -233,7 +233,8 @@ def table_bytes(frames: int) -> int:
 def split(message: Bytes, expected: int) -> list[Bytes]:
     """The frames of a message, as views; there must be ``expected`` of them."""
     table = table_bytes(expected)
-    count, *lengths = fronts([message], table)[0].view(np.int64).tolist() if len(message) >= table else [-1]
+    words = struct.unpack_from(f"<{1 + expected}q", front_of(message, table)) if len(message) >= table else (-1,)
+    count, *lengths = words
     ends = list(accumulate(lengths, initial=table))
     if count != expected or ends[-1] != len(message):
         raise WireError(f"expected a message of {expected} frames, got {len(message)} bytes that are not")

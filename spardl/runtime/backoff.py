@@ -21,8 +21,7 @@ _ROOMY = _Pace(10, 100e-6, 100e-6, 20e-6, 500e-6)
 # Where ranks share cores, whoever waits gets out of the way of those who compute. To sleep is better than to yield: who
 # yields still counts as somebody who has work to do, and the cores are shared out accordingly.
 _CROWDED = _Pace(0, 0.0, 300e-6, 20e-6, 1e-3)
-_LISTENS = 1  # milliseconds until the next look, if the bell does not ring
-_GETS_THROUGH = 2  # further polls at full speed: what the bell announced may be on its way inside MPI
+_LISTENS = 3  # milliseconds until the next look, if the bell does not ring
 
 
 @cache
@@ -68,10 +67,12 @@ class Backoff:
         elif bell is None:
             time.sleep(self._nap)
             self._nap = min(2 * self._nap, self._pace.longest_nap)
-        elif bell.wait(_LISTENS, ringers):
-            self._idle_polls = -_GETS_THROUGH
+        else:
+            bell.wait(_LISTENS, ringers)
 
     def _yields(self, seconds: float) -> bool:
+        if seconds == 0:
+            return False
         now = time.monotonic()
         self._yielding_since = self._yielding_since or now
         return now < self._yielding_since + seconds

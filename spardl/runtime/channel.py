@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from spardl.effects import Bytes, fronts, parts_of
+from spardl.effects import Bytes, front_of, parts_of
 from spardl.errors import OutOfStep, from_notice, to_notice
 from spardl.kernels import memory
 from spardl.kernels.api import Messages
@@ -33,6 +33,8 @@ _MAGIC = b"SPDL"
 _NOTICE = struct.Struct("<4sIB3x")
 _FAULT, _STALL, _WAIT = 1, 2, 3
 _NOTICE_TAKES_AT_MOST = 1.0  # seconds
+# An MPI may take one packet off its queue whenever it is asked, and receipts for what was sent are packets too.
+_ASKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +232,11 @@ class Channel:
         """The next message from ``source``, if it has come; it may still be on its way into the buffer."""
         if early := self._early[source]:
             return Incoming(MPI.REQUEST_NULL, early.popleft(), source) if _call_of(early[0]) <= self._call else None
-        message = self.group.comm.Improbe(self.group.ranks[source], self._data_tag, self._status)
-        if message is None:
+        ask, rank = self.group.comm.Improbe, self.group.ranks[source]
+        for _ in range(_ASKS):
+            if (message := ask(rank, self._data_tag, self._status)) is not None:
+                break
+        else:
             return None
         buffer = self.messages.inbox(self._status.Get_count(MPI.BYTE))
         return Incoming(message.Irecv([self.messages.handle(buffer), MPI.BYTE]), buffer, source)
@@ -253,7 +258,7 @@ class Channel:
 
 
 def _call_of(message: Bytes) -> int:
-    magic, call = _ENVELOPE.unpack_from(fronts([message], _ENVELOPE.size)[0].data)
+    magic, call = _ENVELOPE.unpack_from(front_of(message, _ENVELOPE.size))
     if magic != _MAGIC:
         raise OutOfStep("a message arrived that spardl did not send: is something else using its tags?")
     return int(call)

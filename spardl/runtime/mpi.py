@@ -22,6 +22,8 @@ from spardl.timeline.traced import traced
 Result = TypeVar("Result")
 
 _LOOK_EVERY = 20e-3  # seconds between looks at whether other ranks are in trouble
+_MANY_SENT = 8  # messages after which to see whether the copies of some can be given up
+_SENDING, _RECEIVING = (Exchange, Send), (Exchange, Recv)
 
 
 def default_timeout() -> float:
@@ -116,13 +118,13 @@ class Task(Generic[Result]):
 
     def advance(self) -> bool:
         """Moves as far as possible without waiting. True if anything moved; errors are raised, here and in wait."""
-        if self.done:
+        if self._outcome is not None:
             return False
         try:
             if self._effect is None:
                 self._channel.require_sound()
             moved = False
-            while not self.done and self._move():
+            while self._outcome is None and self._move():
                 moved = True
             if not moved:
                 now = time.monotonic()
@@ -136,14 +138,13 @@ class Task(Generic[Result]):
     def wait(self) -> Result:
         """Drives the collective to its end and returns its result."""
         pause = Backoff()
-        while not self.done:
+        while self._outcome is None:
             if self.advance():
                 pause.reset()
-            elif not self.done:
+            if self._outcome is None:  # it has moved as far as it can
                 pause(self.ringers)
         if isinstance(self._outcome, BaseException):
             raise self._outcome
-        assert self._outcome is not None
         return self._outcome[0]
 
     def abort(self, error: Exception) -> None:
@@ -191,8 +192,8 @@ class Task(Generic[Result]):
     def _start(self, effect: Effect) -> None:
         self._effect = effect
         self._quiet_since = time.monotonic()
-        if isinstance(effect, Exchange | Send):
-            if self._outgoing:
+        if isinstance(effect, _SENDING):
+            if len(self._outgoing) >= _MANY_SENT:
                 self._progress_sends()
             outgoing = self._channel.send(effect.to, effect.payload)
             self._outgoing.append(outgoing)
@@ -201,7 +202,7 @@ class Task(Generic[Result]):
         elif isinstance(effect, Allreduce):
             self._summing = self._channel.sum(effect.values, effect.out)
             self.traffic.count_allreduce(effect.values.nbytes, self._channel.group.size)
-        self._receiving = isinstance(effect, Exchange | Recv)
+        self._receiving = isinstance(effect, _RECEIVING)
         self.traffic.rounds += self._receiving
 
     def _progress_sends(self) -> bool:
@@ -255,7 +256,7 @@ class Task(Generic[Result]):
         assert effect is not None
         if isinstance(effect, Allreduce):
             return ALL, effect.step
-        peer = effect.source if isinstance(effect, Exchange | Recv) else self._outgoing[0].to
+        peer = effect.source if isinstance(effect, _RECEIVING) else self._outgoing[0].to
         return peer, effect.step or f"round {max(0, self.traffic.rounds - 1)}"
 
     def _timed_out(self, speakers: set[int]) -> PeerTimeout:
