@@ -12,7 +12,6 @@ with 1 if a result is wrong: if the last repeat's differs from the numpy backend
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 import torch
+from targets import Target, at_least, at_most
 
 from spardl import kernels
 from spardl.bench import record, timing
@@ -37,33 +37,6 @@ ORACLE = kernels.load("numpy")
 BLOCKS = 6
 LINK = 1e9 / 8  # bytes per second of a 1 Gbit/s network
 SHORT = 10  # times as many repeats of what takes well below a millisecond
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a ratio should be: at most so much, or at least; the floor must be reached, the aim is hoped for."""
-
-    at_most: bool
-    floor: float
-    aim: float
-
-    def __str__(self) -> str:
-        aim = f", aim {self.aim:g}" if self.aim != self.floor else ""
-        return f"{'≤' if self.at_most else '≥'} {self.floor:g}{aim}"
-
-    def verdict(self, ratio: float) -> str:
-        def reached(bound: float) -> bool:
-            return ratio <= bound if self.at_most else ratio >= bound
-
-        return "aim" if reached(self.aim) else "floor" if reached(self.floor) else "MISSED"
-
-
-def at_most(floor: float, aim: float) -> Target:
-    return Target(True, floor, aim)
-
-
-def at_least(floor: float, aim: float | None = None) -> Target:
-    return Target(False, floor, floor if aim is None else aim)
 
 
 def judged(what: str, seconds: Sequence[float], against: str, yardstick: Sequence[float], target: Target) -> Row:

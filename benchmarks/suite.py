@@ -12,7 +12,6 @@ there is no root or no network namespace, the ranks share one host and talk thro
 import argparse
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from cluster import Cluster, ClusterError
+from one_host import PYTHON, OneHost
 
 from spardl.bench.rows import COLUMNS as ALGORITHM_COLUMNS
 from spardl.bench.rows import LEGEND
@@ -30,7 +30,6 @@ from spardl.bench.table import Column, Row, print_table
 from spardl.schedule import team_counts
 
 LIMIT = 1800  # seconds, of one command
-PYTHON = Path(sys.executable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +75,6 @@ class Runs(Protocol):
     """What a Cluster and this machine alone can do."""
 
     def run(self, command: list[str], timeout: float) -> "subprocess.CompletedProcess[str]": ...
-
-
-class OneHost:
-    """In a cluster's place: all ranks here, under the mpiexec beside this Python or on the path."""
-
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
-
-    def run(self, command: list[str], timeout: float) -> "subprocess.CompletedProcess[str]":
-        path = os.pathsep.join([str(PYTHON.parent), os.environ.get("PATH", "")])
-        job = ["mpiexec", "-n", str(self._ranks), *command]
-        environment = os.environ | {"PATH": path, "MPIEXEC_TIMEOUT": str(int(timeout))}
-        return subprocess.run(job, env=environment, timeout=timeout + 30, check=False, text=True)
 
 
 @contextlib.contextmanager
