@@ -30,11 +30,14 @@ def _finish(request: MPI.Request) -> None:
         nap = min(2 * nap, _LONGEST_NAP)
 
 
-def barrier(comm: MPI.Intracomm) -> None:
-    """All have come after the first one; the second lets them go together: naps alone would leave them milliseconds
-    apart.
-    """
+def wait_for_all(comm: MPI.Intracomm) -> None:
+    """Returns some time after all have come."""
     _finish(comm.Ibarrier())
+
+
+def barrier(comm: MPI.Intracomm) -> None:
+    """The same, and all return at once: naps alone would leave them milliseconds apart."""
+    wait_for_all(comm)
     comm.Barrier()
 
 

@@ -4,11 +4,12 @@ import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from spardl.bench.sizes import SIZES, parse_size
+from spardl.cli.ending import fail_together
 from spardl.kernels import BACKENDS
 from spardl.wire import INDEX_CODINGS, VALUE_CODINGS
 
@@ -125,7 +126,7 @@ def _run(**flags: Any) -> None:
                 _show(found, facts)
                 _write(rows, facts, profile, flags)  # now: a run that is stopped leaves what it has
     if any(row.get("wrong") for row in rows):
-        _leave(comm, click.ClickException("some results are wrong: see #wrong"))
+        fail_together(comm, click.ClickException("some results are wrong: see #wrong"))
 
 
 def _contenders(comm: "MPI.Intracomm", names: tuple[str, ...]) -> "list[Contender]":
@@ -134,7 +135,7 @@ def _contenders(comm: "MPI.Intracomm", names: tuple[str, ...]) -> "list[Contende
     try:
         return choose(names, comm.size)
     except ValueError as error:
-        _leave(comm, click.BadParameter(str(error), param_hint="--algorithm"))
+        fail_together(comm, click.BadParameter(str(error), param_hint="--algorithm"))
 
 
 def _profile(comm: "MPI.Intracomm", path: Path | None, output: Path | None) -> "Profile | None":
@@ -153,18 +154,11 @@ def _profile(comm: "MPI.Intracomm", path: Path | None, output: Path | None) -> "
         except (OSError, ValueError) as error:
             trouble = str(error)
     if trouble := ranks.gather_texts(comm, trouble)[0]:
-        _leave(comm, click.ClickException(trouble))
+        fail_together(comm, click.ClickException(trouble))
     if path is None:
         with shown(comm.rank == 0) as tell:
             profile = measure(comm, SHORT_SIZES, pairs=False, progress=tell)
     return profile if comm.rank == 0 else None
-
-
-def _leave(comm: "MPI.Intracomm", error: click.ClickException) -> NoReturn:
-    """All ranks call this; one of them says why."""
-    if comm.rank == 0:
-        raise error
-    sys.exit(error.exit_code)
 
 
 def _facts(comm: "MPI.Intracomm", flags: dict[str, Any]) -> "Row":

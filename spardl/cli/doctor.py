@@ -2,12 +2,13 @@
 
 import json
 import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from spardl.cli.ending import exit_together
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -53,7 +54,7 @@ def doctor(list_variables: bool, json_path: str | None, timeout: float) -> None:
         _tell(report, fit, json_path)
     if report.stuck:
         comm.Abort(1)  # those who did not answer would keep MPI from ending
-    sys.exit(0 if fit else 1)
+    exit_together(comm, 0 if fit else 1)
 
 
 def _speaks(comm: "MPI.Intracomm") -> bool:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spardl import environment
+from spardl.cli.ending import exit_together, fail_together
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -132,8 +132,9 @@ def train(
         parse_delay(delay)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--delay") from error
-    if batch < MPI.COMM_WORLD.size:
-        raise click.UsageError(f"--batch {batch} leaves some of the {MPI.COMM_WORLD.size} ranks without images")
+    comm = MPI.COMM_WORLD
+    if batch < comm.size:
+        fail_together(comm, click.UsageError(f"--batch {batch} leaves some of the {comm.size} ranks without images"))
     from spardl.cli.course import Job
 
     runs = _choose(syncs, density, teams, residual, warmup)
@@ -183,7 +184,7 @@ def _compare(
     except Stopped as stopped:
         if comm.rank == 0:
             click.echo(f"{stopped}; the same command goes on from what is saved in {folder}", err=True)
-        sys.exit(os.EX_TEMPFAIL)
+        exit_together(comm, os.EX_TEMPFAIL)
     if comm.rank == 0:
         _print_table(outcomes, comm.size)
         if json_path is not None:
@@ -192,7 +193,7 @@ def _compare(
         if plot_path is not None:
             _draw(outcomes, plot_path, f"digits, {comm.size} ranks, delay {job.delay}")
     if not all(outcome.same_bits for outcome in outcomes.values()):
-        raise click.ClickException("the ranks ended with different weights")
+        fail_together(comm, click.ClickException("the ranks ended with different weights"))
 
 
 def _run_all(comm: "MPI.Intracomm", syncs: "dict[str, Sync]", job: "Job", folder: Path | None) -> "dict[str, Outcome]":
