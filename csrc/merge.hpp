@@ -27,13 +27,14 @@ struct View {
     std::int64_t size;
 };
 
-// Prefetch distance for gathers at increasing but scattered places of a dense array.
-constexpr std::int64_t gather_ahead = 24;
+// Prefetch distance for gathers at increasing but scattered places of a dense array. Into the second cache: more
+// fetches may be under way to that than to the first, and how many are is all that counts here.
+constexpr std::int64_t gather_ahead = 64;
 
 template <class T, class I>
 inline void prefetch_ahead(const T* dense, const I* indices, std::int64_t at, std::int64_t size) {
 #if defined(__GNUC__) || defined(__clang__)
-    __builtin_prefetch(dense + indices[std::min(at + gather_ahead, size - 1)]);
+    __builtin_prefetch(dense + indices[std::min(at + gather_ahead, size - 1)], 0, 2);
 #else
     (void)dense, (void)indices, (void)at, (void)size;
 #endif
