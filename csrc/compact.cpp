@@ -30,7 +30,7 @@ SPARDL_AVX2 std::int64_t compact_avx2(const std::int32_t* indices, const float* 
         const __m256i value = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + i));
         const __m256i index = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(indices + i));
         const __m256i stays = _mm256_cmpgt_epi32(_mm256_and_si256(value, magnitude_bits), below);
-        const auto set = static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(stays)));
+        const std::uint32_t set = lanes_set(stays);
         store_lanes(set, index, value, out_indices + n, out_values + n);
         n += __builtin_popcount(set);
     }

@@ -65,7 +65,7 @@ SPARDL_AVX2 inline Reached eight_by_eight(const std::int32_t* a, std::int64_t a_
         for (int lane = 0; lane < 8; ++lane) {
             equal = _mm256_or_si256(equal, _mm256_cmpeq_epi32(index, _mm256_set1_epi32(a[r.i + lane])));
         }
-        r.matched |= static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(equal)));
+        r.matched |= lanes_set(equal);
         // Written in any case and counted when b goes on: which side does is as good as random, and a branch on it
         // dear.
         const std::uint32_t lanes = of_interest(r.matched);

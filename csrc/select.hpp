@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "accumulate.hpp"
+#include "bracket.hpp"
 #include "compact.hpp"
 #include "magnitude.hpp"
 #include "pool.hpp"
@@ -128,58 +129,31 @@ Cut<T> find_cut(const T* values, std::int64_t count, std::int64_t k) {
     return {key, k - above, k};
 }
 
-namespace detail {
-
-// Two keys between which the k-th largest of many lies, but for bad luck; by a regular sample.
-template <class K>
-struct Between {
-    K low, high;
-
-    template <class T>
-    Between(const T* values, std::int64_t count, std::int64_t k, K least)
-        : low(least), high(std::numeric_limits<K>::max()) {
-        constexpr std::int64_t samples = 512;
-        if (count < 8 * samples) return;  // as quickly looked at themselves
-        std::array<K, samples> keys;
-        const std::int64_t stride = count / samples;
-        for (std::int64_t i = 0; i < samples; ++i) keys[static_cast<std::size_t>(i)] = magnitude(values[i * stride]);
-        const double share = static_cast<double>(k) / static_cast<double>(count), place = share * samples;
-        const double leeway = 2 + 4 * std::sqrt(place * (1 - share));
-        const auto above = keys.begin() + static_cast<std::ptrdiff_t>(std::max(0.0, place - leeway));
-        const auto below = keys.begin() + static_cast<std::ptrdiff_t>(std::min<double>(samples, place + leeway));
-        std::nth_element(keys.begin(), above, keys.end(), std::greater<K>());
-        if (above != keys.begin()) high = *above;
-        if (below == keys.end()) return;
-        std::nth_element(above, below, keys.end(), std::greater<K>());
-        low = *below;
-    }
-};
-
-}  // namespace detail
-
-// The same where all keys are at least `least` > 0, as those of candidates are: looks closely only at those that a
-// sample does not rule out.
+// The same where all keys are at least `least` > 0, as those of candidates are: looks closely only at those that
+// samples do not rule out.
 template <class T>
 Cut<T> find_cut_above(const T* values, std::int64_t count, std::int64_t k, Key<T> least) {
     using K = Key<T>;
     if (k <= 0) return {static_cast<K>(-1), 0, 0};
     if (count <= k) return {least, 0, count, true};
-    const detail::Between<K> between(values, count, k, least);
-    const Scratch<K> keys(count + 1);
-    std::int64_t above = 0, n = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-        const K key = magnitude(values[i]);
-        keys[n] = key;
-        n += key - between.low <= between.high - between.low;
-        above += key > between.high;
-    }
-    const std::int64_t wanted = k - above;
-    if (wanted <= 0 || wanted > n) return find_cut(values, count, k);
+    const Scratch<T> near(count + bracket_slack);
+    const T* from = values;
+    std::int64_t left = count, before, wanted = k;
+    do {
+        const Sides sides = take_inside(Bracket<T>(from, left, wanted, least), from, left, near.data());
+        wanted -= sides.above;
+        if (wanted <= 0 || wanted > sides.inside) return find_cut(values, count, k);
+        from = near.data();
+        before = left;
+        left = sides.inside;
+    } while (left >= Bracket<T>::many && left < before);
+    const Scratch<K> keys(left);
+    std::transform(near.data(), near.data() + left, keys.data(), magnitude<T>);
     K* const kth = keys.data() + (wanted - 1);
-    std::nth_element(keys.data(), kth, keys.data() + n, std::greater<K>());
+    std::nth_element(keys.data(), kth, keys.data() + left, std::greater<K>());
     const K key = *kth;
     const auto larger = std::count_if(keys.data(), kth, [=](K other) { return other > key; });
-    const auto equal = std::count(keys.data(), keys.data() + n, key);
+    const auto equal = std::count(keys.data(), keys.data() + left, key);
     return {key, wanted - larger, k, wanted - larger == equal};
 }
 
