@@ -84,15 +84,29 @@ def test_large_dense_blocks(kind):
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("k", [1, 1000, 9000, 15_999])
+@pytest.mark.parametrize("size", [16_000, 90_000])  # one sample; and a second one of what the first does not rule out
+@pytest.mark.parametrize("share", [0.0, 0.06, 0.6, 0.9999])
 @pytest.mark.parametrize("place", [0, 7])
-def test_a_sample_that_misleads(k, place):
+def test_a_sample_that_misleads(size, share, place):
     """Large entries where the sample looks, or everywhere else: the cut is not where it seems to be."""
     rng = np.random.default_rng(4)
-    values = rng.uniform(1, 2, 16_000).astype(np.float32)
+    values = rng.uniform(1, 2, size).astype(np.float32) * rng.choice(np.float32([-1, 1]), size)
     values[place :: len(values) // 512] *= 100 if place == 0 else 1e-2
+    assert_selects_as_the_oracle(values, 1 + int(share * size), 1e-3)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+@pytest.mark.parametrize("different", [1, 3, 100, 10_000])
+def test_many_entries_that_tie(share, different):
+    """Samples that cannot tell them apart, once or twice."""
+    rng = np.random.default_rng(5)
+    values = rng.integers(1, different + 1, 90_000).astype(np.float32)
+    assert_selects_as_the_oracle(values, int(share * len(values)), 0.5)
+
+
+def assert_selects_as_the_oracle(values, k, floor):
     indices, nothing = np.arange(len(values), dtype=np.int32), (np.empty(0, np.int32), np.empty(0, np.float32))
-    for got, expected in zip(*(b.select(indices, values, *nothing, k, 1e-3) for b in (NATIVE, ORACLE)), strict=True):
+    for got, expected in zip(*(b.select(indices, values, *nothing, k, floor) for b in (NATIVE, ORACLE)), strict=True):
         np.testing.assert_array_equal(got, expected)
 
 
