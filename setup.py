@@ -6,10 +6,11 @@ Without a C++17 compiler the extension is left out with a warning, and spardl ru
 import sys
 from pathlib import Path
 
-from pybind11.setup_helpers import Pybind11Extension, build_ext
+from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
+ParallelCompile().install()  # as many files at once as there are cores
 
 
 class OptionalBuildExt(build_ext):
