@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <tuple>
 
 #include "magnitude.hpp"
 #include "pool.hpp"
@@ -116,21 +115,12 @@ struct Strand {
 // As many as have room in the processor's registers.
 using Strands = std::array<Strand, 2>;
 
-// Cuts a into equal parts and b at the same indices.
+// Cuts a in half and b at the same index.
 template <class I>
 Strands cut_strands(const I* a, std::int64_t a_size, const I* b, std::int64_t b_size) {
-    Strands strands{};
-    constexpr auto count = static_cast<std::int64_t>(std::tuple_size<Strands>::value);
-    std::int64_t i = 0, j = 0;
-    for (std::int64_t s = 0; s < count; ++s) {
-        const std::int64_t i_end = a_size * (s + 1) / count;
-        std::int64_t j_end = b_size;
-        if (s + 1 < count) j_end = i_end == 0 ? 0 : std::upper_bound(b + j, b + b_size, a[i_end - 1]) - b;
-        strands[static_cast<std::size_t>(s)] = {i, i_end, j, j_end, i + j, i + j};
-        i = i_end;
-        j = j_end;
-    }
-    return strands;
+    const std::int64_t i = a_size / 2;
+    const std::int64_t j = i == 0 ? 0 : std::upper_bound(b, b + b_size, a[i - 1]) - b;
+    return {Strand{0, i, 0, j, 0, 0}, Strand{i, a_size, j, b_size, i + j, i + j}};
 }
 
 // Steps in turns, as long as both strands have entries of both sides.
