@@ -1,7 +1,7 @@
 """Ranks compare notes before they work together: all raise the same error, or none does."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,11 @@ def open_channel(
         error = caught
         mine["error"] = f"{caught}"
     gathered = gather_json(group, mine, timeout, f"building {what}")
-    require_same_code([told.get("code") for told in gathered], what)  # first: other code may tell other things
+    codes = [told.get("code") for told in gathered]
+    require_same_code(codes, what, group.ranks)  # first: other code may tell other things
     if error is not None:
         raise error
-    _raise_disagreement(gathered, what)
+    _raise_disagreement(gathered, what, group.ranks)
     pair = max(told["next"] for told in gathered)
     group.home.next_free = pair + 1
     return Channel(group, pair, warning)
@@ -52,7 +53,7 @@ def raise_together(group: Group, problem: Exception | None, timeout: float, call
     told = gather_json(group, None if problem is None else str(problem), timeout, call)
     if problem is not None:
         raise problem
-    for rank, text in enumerate(told):
+    for rank, text in zip(group.ranks, told, strict=True):
         if text is not None:
             raise RuntimeError(f"{call} failed on rank {rank}: {text}")
 
@@ -63,30 +64,30 @@ def _gather_json(group: Group, mine: Any) -> Collective[list[Any]]:
     return [json.loads(frame.tobytes()) for frame in frames]
 
 
-def _raise_disagreement(gathered: list[dict[str, Any]], what: str) -> None:
-    for rank, told in enumerate(gathered):
+def _raise_disagreement(gathered: list[dict[str, Any]], what: str, ranks: Sequence[int]) -> None:
+    for rank, told in zip(ranks, gathered, strict=True):
         if "error" in told:
             raise ValueError(f"rank {rank} was given wrong arguments: {told['error']}")
     configs = [told["config"] for told in gathered]
     differing = [name for name in configs[0] if any(config[name] != configs[0][name] for config in configs)]
     if differing:
-        details = "; ".join(f"{name}: {by_value([config[name] for config in configs])}" for name in differing)
+        details = "; ".join(f"{name}: {by_value([config[name] for config in configs], ranks)}" for name in differing)
         raise ValueError(f"{what}: the ranks disagree on {details}. Build it with the same arguments everywhere.")
 
 
-def require_same_code(codes: list[Any], what: str) -> None:
+def require_same_code(codes: list[Any], what: str, ranks: Sequence[int] | None = None) -> None:
     """Raises if ranks have another spardl: ``revision.describe()`` of each, or None of one that did not tell yet."""
     if len(set(codes)) > 1:
         raise RuntimeError(
-            f"{what}: the ranks run different code of spardl: {by_value(codes)}. Install the same one on every host; "
-            "`spardl doctor`, launched alike, tells where each comes from."
+            f"{what}: the ranks run different code of spardl: {by_value(codes, ranks)}. Install the same one on every "
+            "host; `spardl doctor`, launched alike, tells where each comes from."
         )
 
 
-def by_value(values: list[Any]) -> str:
-    """E.g. ``2 on ranks 0, 1 but 3 on rank 2``."""
+def by_value(values: list[Any], ranks: Sequence[int] | None = None) -> str:
+    """E.g. ``2 on ranks 0, 1 but 3 on rank 2``; ``ranks``: who they are of, if not of all from 0 on."""
     holders: dict[str, list[int]] = {}
-    for rank, value in enumerate(values):
+    for rank, value in zip(range(len(values)) if ranks is None else ranks, values, strict=True):
         holders.setdefault(repr(value), []).append(rank)
     return " but ".join(
         f"{value} on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -11,6 +11,13 @@ class NonFiniteGradient(ValueError):
         self.rank = rank
         self.index = index
 
+    def on(self, rank: int) -> "NonFiniteGradient":
+        """The same, told to those who know this rank by another number."""
+        if rank == self.rank:
+            return self
+        text = str(self).replace(f"on rank {self.rank}", f"on rank {rank}")
+        return NonFiniteGradient(text, rank=rank, index=self.index).with_traceback(self.__traceback__)
+
 
 class PeerTimeout(TimeoutError):
     """Some ranks did not answer in time; ``ranks`` says which."""

@@ -140,12 +140,13 @@ class Channel:
             for notice in self._notices.pop(call):
                 if call not in self._failed and not self._among_some:
                     raise OutOfStep(
-                        f"rank {notice.sender} failed in call {call}, which succeeded on rank {self.group.me}: "
+                        f"rank {self._name(notice.sender)} failed in call {call}, which succeeded on rank "
+                        f"{self._name(self.group.me)}: "
                         "the ranks' states differ now. Restore all of them from a checkpoint."
                     )
         for notice in self._notices[self._call]:
             if not notice.is_stall:
-                raise Told(from_notice(notice.body, notice.sender))
+                raise Told(from_notice(notice.body, self._name(notice.sender)))
         if not self._among_some:
             self._require_in_step()
         return self._notices[self._call]
@@ -159,9 +160,13 @@ class Channel:
             self._ahead_since = time.monotonic()
         elif time.monotonic() > self._ahead_since + _NOTICE_TAKES_AT_MOST:
             raise OutOfStep(
-                f"rank {ahead[0]} is in call {_call_of(self._early[ahead[0]][0])} of this collective, rank "
-                f"{self.group.me} in {self._call}. Every rank has to make the same calls in the same order."
+                f"rank {self._name(ahead[0])} is in call {_call_of(self._early[ahead[0]][0])} of this collective, rank "
+                f"{self._name(self.group.me)} in {self._call}. Every rank has to make the same calls in the same order."
             )
+
+    def _name(self, position: int) -> int:
+        """The number that people know this rank of the group by."""
+        return self.group.ranks[position]
 
     def _tell(self, kind: int, body: bytes) -> None:
         notice = _NOTICE.pack(_MAGIC, self._call, kind) + body
@@ -214,8 +219,8 @@ class Channel:
         """Raises if a sum of an earlier call is not over: this call's would be taken for it by the other ranks."""
         if not self._unfinished.Test():
             raise RuntimeError(
-                f"rank {self.group.me} is still in an Allreduce of the MPI library that an earlier call gave up; "
-                "build the SparseAllreduce anew"
+                f"rank {self._name(self.group.me)} is still in an Allreduce of the MPI library that an earlier call "
+                "gave up; build the SparseAllreduce anew"
             )
 
     def drain(self) -> None:

@@ -129,7 +129,8 @@ class Inspector:
             return  # another collective in flight waits for the same ranks, and has said so
         named[missing] = now
         self._spoke = True
-        log.warning("%s", describe(self._name, self._call, waited, self._timeout, group.hosts, waits, silent))
+        who = group.ranks, group.hosts
+        log.warning("%s", describe(self._name, self._call, waited, self._timeout, *who, waits, silent))
 
 
 def answering_time(warn_after: float) -> float:

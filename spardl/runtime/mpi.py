@@ -10,7 +10,7 @@ from mpi4py.MPI import Request
 
 from spardl import environment, timeline
 from spardl.effects import Allreduce, Collective, Effect, Exchange, Flush, Recv, Send
-from spardl.errors import PeerTimeout
+from spardl.errors import NonFiniteGradient, PeerTimeout
 from spardl.runtime.backoff import Backoff
 from spardl.runtime.channel import Channel, Incoming, Outgoing, Told
 from spardl.runtime.group import FIRST_FREE, CommLike, Group, resolve
@@ -265,13 +265,17 @@ class Task(Generic[Result]):
         for notice in self._channel.notices():
             told = json.loads(notice.body)
             waits[notice.sender] = (told["waits_for"], told["step"])
-        return PeerTimeout(timed_out(self._name, self._timeout, missing, waits), ranks=missing)
+        ranks = self._channel.group.ranks
+        text = timed_out(self._name, self._timeout, ranks, missing, waits)
+        return PeerTimeout(text, ranks=tuple(ranks[peer] for peer in missing))
 
     def _fail(self, error: BaseException) -> BaseException:
         """Ends the call on this rank and sees to it that it ends on the others."""
         if isinstance(error, Told):
             error = error.error
         else:
+            if isinstance(error, NonFiniteGradient):
+                error = error.on(self._channel.group.ranks[error.rank])
             self._channel.tell_fault(error)
         self._end(error)
         return error

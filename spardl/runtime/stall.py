@@ -2,6 +2,8 @@
 
 Ranks that wait say for whom. Whoever is awaited and does not wait itself is missing: stopped, dead, or busy with
 something else. Those that wait for someone who waits are not to blame.
+
+Inside a group ranks are known by their positions; ``ranks`` are the numbers that people know them by.
 """
 
 import json
@@ -40,9 +42,8 @@ class Report:
         told: dict[str, Any] = json.loads(data)
         return cls(**told | {"heard": {source: Heard(*heard) for source, *heard in told["heard"]}})
 
-    @property
-    def whom(self) -> str:
-        return name_peer(self.peer)
+    def whom(self, ranks: Sequence[int]) -> str:
+        return name_peer(self.peer, ranks)
 
     @property
     def where(self) -> str:
@@ -56,17 +57,17 @@ class Silence(NamedTuple):
     seconds: float  # since it came
 
 
-def name_peer(peer: int) -> str:
-    return "all ranks" if peer == ALL else f"rank {peer}"
+def name_peer(peer: int, ranks: Sequence[int]) -> str:
+    return "all ranks" if peer == ALL else f"rank {ranks[peer]}"
 
 
-def find_missing(ranks: int, waits: Mapping[int, Report]) -> dict[int, list[int]]:
-    """Who is awaited without waiting: by rank, with those that wait for it."""
+def find_missing(size: int, waits: Mapping[int, Report]) -> dict[int, list[int]]:
+    """Who of a group of this size is awaited without waiting, with those that wait for it."""
     missing: dict[int, list[int]] = {}
-    for rank, report in sorted(waits.items()):
-        for peer in range(ranks) if report.peer == ALL else (report.peer,):
+    for me, report in sorted(waits.items()):
+        for peer in range(size) if report.peer == ALL else (report.peer,):
             if peer not in waits:
-                missing.setdefault(peer, []).append(rank)
+                missing.setdefault(peer, []).append(me)
     return dict(sorted(missing.items()))
 
 
@@ -75,56 +76,60 @@ def describe(
     call: int,
     waited: float,
     timeout: float,
+    ranks: Sequence[int],
     hosts: Sequence[str],
     waits: Mapping[int, Report],
     silent: Mapping[int, Silence],
 ) -> str:
     """A few lines for people: who is missing, in which round, what was last heard of it, and where it runs.
 
-    ``hosts`` has one for every rank, empty where it is not known; ``waits`` has the reports that are up to date, at
-    least one; ``silent`` those that are not. Some ranks may be a call ahead of others.
+    ``ranks`` and ``hosts`` have one for every position, hosts empty where they are not known; ``waits`` has the reports
+    that are up to date, at least one; ``silent`` those that are not. Some ranks may be a call ahead of others.
     """
     missing = find_missing(len(hosts), waits)
     lines = [f"spardl: {name}, call {call}, has waited for {waited:.3g} s; it fails at {timeout:g} s."]
-    for rank, waiting in list(missing.items())[:_MOST_LISTED]:
-        where = f" on host {hosts[rank]}" if hosts[rank] else ""
-        steps = _listed(f"rank {other} in {waits[other].where}" for other in waiting)
-        lines.append(f"  rank {rank}{where} is missing: awaited by {steps}; {_last_sign(rank, waits, silent)}")
+    for peer, waiting in list(missing.items())[:_MOST_LISTED]:
+        where = f" on host {hosts[peer]}" if hosts[peer] else ""
+        steps = _listed(f"rank {ranks[other]} in {waits[other].where}" for other in waiting)
+        sign = _last_sign(peer, ranks, waits, silent)
+        lines.append(f"  rank {ranks[peer]}{where} is missing: awaited by {steps}; {sign}")
     if len(missing) > _MOST_LISTED:
-        unsaid = list(missing)[_MOST_LISTED:]
-        lines.append(f"  … and {len(unsaid)} more are missing: ranks {_listed(map(str, unsaid))}")
+        unsaid = [str(ranks[peer]) for peer in list(missing)[_MOST_LISTED:]]
+        lines.append(f"  … and {len(unsaid)} more are missing: ranks {_listed(unsaid)}")
     if not missing:
         lines.append("  no rank is missing, they wait for each other: does every rank make the same calls?")
-    if behind := [rank for rank in waits if not missing or waits[rank].peer not in (ALL, *missing)]:
-        reports = ((rank, waits[rank]) for rank in sorted(behind))
-        told = _listed(f"rank {rank} for {report.whom} in {report.where}" for rank, report in reports)
+    if behind := [other for other in waits if not missing or waits[other].peer not in (ALL, *missing)]:
+        reports = ((ranks[other], waits[other]) for other in sorted(behind))
+        told = _listed(f"rank {rank} for {report.whom(ranks)} in {report.where}" for rank, report in reports)
         lines.append(f"  waiting {'behind' if missing else 'in a circle'}: {told}")
     return "\n".join(lines)
 
 
-def timed_out(name: str, timeout: float, missing: Sequence[int], waits: Mapping[int, tuple[int, str]]) -> str:
+def timed_out(
+    name: str, timeout: float, ranks: Sequence[int], missing: Sequence[int], waits: Mapping[int, tuple[int, str]]
+) -> str:
     """The error's text. ``waits``: for whom a rank waits, and in which step."""
-    who = " and ".join(f"rank {rank}" for rank in missing) or "no rank is missing, but one of them"
+    who = " and ".join(f"rank {ranks[peer]}" for peer in missing) or "no rank is missing, but one of them"
     waiting = "; ".join(
-        f"rank {rank} waits for {name_peer(peer)} in {step}"
-        for rank, (peer, step) in sorted(waits.items())
+        f"rank {ranks[other]} waits for {name_peer(peer, ranks)} in {step}"
+        for other, (peer, step) in sorted(waits.items())
         if peer in (ALL, *missing) or not missing
     )
     return f"{name}: {who} did not answer within {timeout:g} s ({waiting}). Is every rank making this call?"
 
 
-def _last_sign(rank: int, waits: Mapping[int, Report], silent: Mapping[int, Silence]) -> str:
+def _last_sign(peer: int, ranks: Sequence[int], waits: Mapping[int, Report], silent: Mapping[int, Silence]) -> str:
     """Its own last report, or else the last message that any waiting rank has had of it."""
-    if rank in silent:
-        report, seconds = silent[rank]
-        return f"{seconds:.3g} s ago it waited for {report.whom} in {report.where}, and has not answered since"
-    heard = {listener: report.heard[rank] for listener, report in waits.items() if rank in report.heard}
+    if peer in silent:
+        report, seconds = silent[peer]
+        return f"{seconds:.3g} s ago it waited for {report.whom(ranks)} in {report.where}, and has not answered since"
+    heard = {listener: report.heard[peer] for listener, report in waits.items() if peer in report.heard}
     if not heard:
         return "nothing has come from it yet"
     listener = max(heard, key=lambda other: heard[other])
     last = heard[listener]
     step = last.step or f"round {last.round - 1}"
-    return f"its last message was for {step} of call {last.call}, to rank {listener}"
+    return f"its last message was for {step} of call {last.call}, to rank {ranks[listener]}"
 
 
 def _listed(items: Iterable[str]) -> str:

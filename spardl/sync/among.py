@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from spardl.effects import Collective, Exchange, Recv, Send
+from spardl.errors import NonFiniteGradient
 
 Result = TypeVar("Result")
 
@@ -17,6 +18,8 @@ def among(members: Sequence[int], collective: Collective[Result]) -> Collective[
             effect = collective.send(answer)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        except NonFiniteGradient as error:
+            raise error.on(members[error.rank]) from None
         if isinstance(effect, Exchange):
             effect = replace(effect, to=members[effect.to], source=members[effect.source])
         elif isinstance(effect, Send):

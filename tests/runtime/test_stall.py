@@ -40,16 +40,19 @@ def test_missing_is_where_the_chains_of_waiting_end(situation):
 @given(situations())
 def test_the_text_names_them_and_tells_what_everyone_waits_for(situation):
     ranks, waits = situation
-    text = describe("reduce", 7, 2.0, 30, [f"node{rank}" for rank in range(ranks)], waits, {})
+    text = describe("reduce", 7, 2.0, 30, range(ranks), [f"node{rank}" for rank in range(ranks)], waits, {})
     missing = find_missing(ranks, waits)
     for rank in range(ranks):
         assert (f"rank {rank} on host node{rank} is missing" in text) == (rank in missing)
     assert ("no rank is missing" in text) == (not missing)
     for rank, told in waits.items():
-        assert f"rank {rank} in {told.where}" in text or f"rank {rank} for {told.whom} in {told.where}" in text
+        assert (
+            f"rank {rank} in {told.where}" in text
+            or f"rank {rank} for {told.whom(range(ranks))} in {told.where}" in text
+        )
 
 
-def test_in_full():
+def test_in_full_for_a_list_of_ranks():
     heard = {2: Heard(16, 3, "all-gather round 1")}, {2: Heard(17, 1, "Spar-Reduce-Scatter round 0")}
     waits = {
         0: Report(17, 3, "all-gather round 0", 1.0, False, heard[0]),
@@ -57,18 +60,18 @@ def test_in_full():
         3: Report(17, 2, "Spar-Reduce-Scatter round 1", 1.5, True, heard[0]),
     }
     hosts = ["n0", "n0", "n1", "n1"]
-    assert describe("SparseAllreduce.reduce", 17, 2.0, 300, hosts, waits, {}).splitlines() == [
+    assert describe("SparseAllreduce.reduce", 17, 2.0, 300, [0, 10, 20, 30], hosts, waits, {}).splitlines() == [
         "spardl: SparseAllreduce.reduce, call 17, has waited for 2 s; it fails at 300 s.",
-        "  rank 2 on host n1 is missing: awaited by rank 3 in Spar-Reduce-Scatter round 1 of call 17; "
-        "its last message was for Spar-Reduce-Scatter round 0 of call 17, to rank 1",
-        "  waiting behind: rank 0 for rank 3 in all-gather round 0 of call 17, "
-        "rank 1 for rank 0 in Spar-Reduce-Scatter round 0 of call 18",
+        "  rank 20 on host n1 is missing: awaited by rank 30 in Spar-Reduce-Scatter round 1 of call 17; "
+        "its last message was for Spar-Reduce-Scatter round 0 of call 17, to rank 10",
+        "  waiting behind: rank 0 for rank 30 in all-gather round 0 of call 17, "
+        "rank 10 for rank 0 in Spar-Reduce-Scatter round 0 of call 18",
     ]
 
 
 def test_the_last_that_is_known_of_a_rank():
     def told(heard, silent=None):
-        return describe("x", 7, 2, 30, ["", ""], {0: report(1, heard=heard)}, silent or {})
+        return describe("x", 7, 2, 30, [0, 1], ["", ""], {0: report(1, heard=heard)}, silent or {})
 
     assert "rank 1 is missing" in told({})
     assert "nothing has come from it yet" in told({})
@@ -81,11 +84,11 @@ def test_the_last_that_is_known_of_a_rank():
 
 
 def test_a_long_list_is_cut():
-    text = describe("x", 7, 2, 30, [""] * 1000, {0: report(ALL, "the sum")}, {})
+    text = describe("x", 7, 2, 30, range(1000), [""] * 1000, {0: report(ALL, "the sum")}, {})
     assert "rank 8 is missing" in text
     assert "rank 9 is missing" not in text
     assert "… and 991 more are missing: ranks 9, 10, 11, 12, 13, 14, 15, 16 and 983 more" in text
-    text = describe("x", 7, 2, 30, [""] * 1000, {rank: report(999) for rank in range(999)}, {})
+    text = describe("x", 7, 2, 30, range(1000), [""] * 1000, {rank: report(999) for rank in range(999)}, {})
     assert "rank 7 in round 0 of call 7 and 991 more; nothing" in text
 
 
@@ -99,8 +102,8 @@ def test_reports_travel_as_bytes(situation, call, asks, seconds):
 
 def test_the_error_at_the_deadline():
     waits = {0: (3, "round 1"), 1: (ALL, "the sum"), 3: (2, "round 0")}
-    assert timed_out("reduce", 5, [2], waits) == (
-        "reduce: rank 2 did not answer within 5 s (rank 1 waits for all ranks in the sum; "
-        "rank 3 waits for rank 2 in round 0). Is every rank making this call?"
+    assert timed_out("reduce", 5, [4, 5, 6, 7], [2], waits) == (
+        "reduce: rank 6 did not answer within 5 s (rank 5 waits for all ranks in the sum; "
+        "rank 7 waits for rank 6 in round 0). Is every rank making this call?"
     )
-    assert "no rank is missing, but one of them did not answer" in timed_out("reduce", 5, [], waits)
+    assert "no rank is missing, but one of them did not answer" in timed_out("reduce", 5, [4, 5, 6, 7], [], waits)

@@ -125,6 +125,26 @@ def missing_rank(absent):
     good_reduce(allreduce)
 
 
+def list_of_ranks():
+    """Ranks of a list are told of by the numbers that their communicator knows them by, not by their places in it."""
+    members = list(range(P - 1, 0, -1))
+    last, absent = members[0], members[-1]
+    if me == 0:
+        return
+    allreduce = spardl.SparseAllreduce((world, members), N, k=60, timeout=2)
+    grad = broken_on(last, with_value(np.nan, 5))
+    error = raises(spardl.NonFiniteGradient, [f"on rank {last} ", "index 5"], lambda: allreduce.reduce(grad))
+    assert (error.rank, error.index) == (last, 5)
+    words = [f"k: 60 on rank{'s' if P > 3 else ''} {', '.join(map(str, members[:-1]))} but 61 on rank {absent}"]
+    raises(ValueError, words, lambda: spardl.SparseAllreduce((world, members), N, k=60 + (me == absent), timeout=5))
+    if me != absent:
+        words = [f"rank {absent} did not answer within 2 s"]
+        error = raises(spardl.PeerTimeout, words, lambda: allreduce.reduce(np.ones(N)), within=8)
+        assert error.ranks == (absent,)
+    else:
+        time.sleep(2)
+
+
 def failed_rank_goes_on_at_once(last):
     """Its messages of the next call arrive before the others have even begun the one that failed."""
     allreduce = build()
@@ -154,4 +174,7 @@ if P > 1:
     built_differently(P - 1)
     missing_rank(P - 1)
     missing_rank(0)
+    if P > 2:
+        list_of_ranks()
+        world.Barrier()
     a_rank_that_made_a_call_too_few(P - 1)
