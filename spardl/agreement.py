@@ -75,7 +75,7 @@ def _raise_disagreement(gathered: list[dict[str, Any]], what: str, ranks: Sequen
         raise ValueError(f"{what}: the ranks disagree on {details}. Build it with the same arguments everywhere.")
 
 
-def require_same_code(codes: list[Any], what: str, ranks: Sequence[int] | None = None) -> None:
+def require_same_code(codes: list[Any], what: str, ranks: Sequence[int]) -> None:
     """Raises if ranks have another spardl: ``revision.describe()`` of each, or None of one that did not tell yet."""
     if len(set(codes)) > 1:
         raise RuntimeError(
@@ -90,6 +90,5 @@ def by_value(values: list[Any], ranks: Sequence[int] | None = None) -> str:
     for rank, value in zip(range(len(values)) if ranks is None else ranks, values, strict=True):
         holders.setdefault(repr(value), []).append(rank)
     return " but ".join(
-        f"{value} on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-        for value, ranks in holders.items()
+        f"{value} on rank{'s' if len(who) > 1 else ''} {', '.join(map(str, who))}" for value, who in holders.items()
     )

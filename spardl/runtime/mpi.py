@@ -183,6 +183,8 @@ class Task(Generic[Result]):
             self._channel.end(failed=False)
             self._outcome = (stop.value,)
             return True
+        except NonFiniteGradient as error:  # collectives know ranks by their positions
+            raise error.on(self._channel.group.ranks[error.rank]) from None
         finally:
             self.traffic.compute_seconds += time.perf_counter() - started
         self._arrived = None
@@ -274,8 +276,6 @@ class Task(Generic[Result]):
         if isinstance(error, Told):
             error = error.error
         else:
-            if isinstance(error, NonFiniteGradient):
-                error = error.on(self._channel.group.ranks[error.rank])
             self._channel.tell_fault(error)
         self._end(error)
         return error

@@ -21,10 +21,10 @@ def require_same_model(
     if problem is None:
         told["parts"] = _describe(model, optimizer)
     gathered = gather_json(group, told, timeout, "distribute")
-    require_same_code([other.get("code") for other in gathered], "distribute")
+    require_same_code([other.get("code") for other in gathered], "distribute", group.ranks)
     if problem is not None:
         raise problem
-    for rank, other in enumerate(gathered):
+    for rank, other in zip(group.ranks, gathered, strict=True):
         if other["problem"] is not None:
             raise ValueError(f"distribute failed on rank {rank}: {other['problem']}")
     everyone: list[list[str]] = [other["parts"] for other in gathered]
@@ -32,8 +32,8 @@ def require_same_model(
         there = [parts[position] if position < len(parts) else "nothing" for parts in everyone]
         if len(set(there)) > 1:
             raise ValueError(
-                f"distribute: the ranks' models or optimizers differ, first in part {position}: {by_value(there)}. "
-                "Build the same model and optimizer on every rank."
+                f"distribute: the ranks' models or optimizers differ, first in part {position}: "
+                f"{by_value(there, group.ranks)}. Build the same model and optimizer on every rank."
             )
 
 

@@ -135,6 +135,12 @@ def list_of_ranks():
     grad = broken_on(last, with_value(np.nan, 5))
     error = raises(spardl.NonFiniteGradient, [f"on rank {last} ", "index 5"], lambda: allreduce.reduce(grad))
     assert (error.rank, error.index) == (last, 5)
+    known = spardl.NonFiniteGradient(f"found elsewhere, on rank {last}", rank=last, index=1)
+    if me == absent:
+        allreduce.fail(known)  # which tells of ranks as the communicator does already
+    else:
+        error = raises(spardl.NonFiniteGradient, [str(known)], lambda: allreduce.reduce(np.ones(N)))
+        assert (error.rank, error.index) == (last, 1)
     words = [f"k: 60 on rank{'s' if P > 3 else ''} {', '.join(map(str, members[:-1]))} but 61 on rank {absent}"]
     raises(ValueError, words, lambda: spardl.SparseAllreduce((world, members), N, k=60 + (me == absent), timeout=5))
     if me != absent:
