@@ -128,7 +128,7 @@ class Between:
     def _take(self, sender: int, note: Note) -> None:
         self.heard += 1
         if isinstance(note, Fault):
-            raise PeerError(f"rank {sender} ended with {note.text}")
+            raise PeerError(f"rank {self._everyone.ranks[sender]} ended with {note.text}")
         if isinstance(note, Working):
             if self._paces is not None and self._paces.report(sender, note.seconds) and not self.wants_regroup:
                 self.wants_regroup = True

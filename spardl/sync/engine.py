@@ -224,7 +224,7 @@ class Engine:
             elif isinstance(note, Want):
                 self._wanted.append((sender, note.round))
             elif isinstance(note, Fault):
-                raise PeerError(f"rank {sender} ended with {note.text}")
+                raise PeerError(f"rank {self._group.ranks[sender]} ended with {note.text}")
             elif isinstance(note, Go | Commit | Stop):
                 if isinstance(note, Go):
                     self._box.forget(note.needed_from)
