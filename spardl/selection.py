@@ -22,13 +22,14 @@ from spardl.kernels.api import Arrays, Indices, Kernels, Pair, Selected, Values
 from spardl.schedule import Blocks
 from spardl.sparse import index_dtype
 
-# How far below the expected threshold the floor lies: twice as far after it was too high, a little less after a
-# success, but never closer than chance moves the k-th largest of fresh numbers.
-_SLACK_START, _SLACK_MAX, _SLACK_DECAY = 0.05, 0.5, 0.9
+# How far the floor lies below the expected threshold: the further, the more one fell short of what was expected;
+# a little less after one that did not, but never closer than chance moves the k-th largest of fresh numbers.
+_SLACK_START, _SLACK_MAX, _SLACK_DECAY, _SLACK_PER_SHORTFALL = 0.05, 0.5, 0.9, 1.5
+_GOES_ON = 0.8  # so much of the last change is expected again; less is, as residuals pile up ever more slowly
 
 
 def _least_slack(budgets: Sequence[int]) -> tuple[float, ...]:
-    return tuple(min(0.02 + 0.5 / math.sqrt(max(budget, 1)), _SLACK_MAX) for budget in budgets)
+    return tuple(min(0.01 + 0.5 / math.sqrt(max(budget, 1)), _SLACK_MAX) for budget in budgets)
 
 
 # Room for candidates per entry wanted; a floor that lets more through is of no use.
@@ -43,7 +44,7 @@ class Thresholds:
     """
 
     last: Sequence[float]  # magnitude of the smallest entry selected; 0 = unknown
-    growth: Sequence[float]  # of that magnitude over the one before; residuals pile up at first, then level off
+    growth: Sequence[float]  # of that magnitude from reduce to reduce; the later, the more it counts
     slack: Sequence[float]
 
     @classmethod
@@ -59,16 +60,26 @@ class Thresholds:
         """For checkpoints: ``from_array`` is the way back."""
         return np.array([self.last, self.growth, self.slack], np.float64)
 
-    def floors(self) -> list[float]:
-        """A little less than what the thresholds should be next time. Growth fades, so only its root is expected."""
-        blocks = zip(self.last, self.growth, self.slack, strict=True)
-        return [last * math.sqrt(growth) * (1 - slack) for last, growth, slack in blocks]
+    def expected(self) -> list[float]:
+        """What the thresholds should be next time."""
+        blocks = zip(self.last, self.growth, strict=True)
+        return [last * (1 + _GOES_ON * (1 - 1 / growth)) for last, growth in blocks]
 
-    def after(self, found: Sequence[float], slack: Sequence[float]) -> "Thresholds":
+    def floors(self) -> list[float]:
+        """A little less than that."""
+        return [expected * (1 - slack) for expected, slack in zip(self.expected(), self.slack, strict=True)]
+
+    def after(self, found: Sequence[float], least_slack: Sequence[float]) -> "Thresholds":
         """With the thresholds ``found`` this time (0 where none was)."""
-        both = list(zip(found, self.last, strict=True))
-        growth = [min(max(new / last, 0.5), 2.0) if new > 0 and last > 0 else 1.0 for new, last in both]
-        return Thresholds([new if new > 0 else last for new, last in both], growth, slack)
+        last, growth, slack = list(self.last), list(self.growth), list(self.slack)
+        for j, (new, expected) in enumerate(zip(found, self.expected(), strict=True)):
+            if new > 0 and last[j] > 0:
+                growth[j] = (growth[j] + min(max(new / last[j], 0.5), 2.0)) / 2
+                wanted = least_slack[j] + _SLACK_PER_SHORTFALL * max(0.0, 1 - new / expected)
+                slack[j] = min(max(wanted, _SLACK_DECAY * slack[j]), _SLACK_MAX)
+            if new > 0:
+                last[j] = new
+        return Thresholds(last, growth, slack)
 
 
 class Selector:
@@ -111,7 +122,6 @@ class Selector:
         self._counts = [0] * len(self._budgets)
         self.overlays = [self.nothing] * len(self._budgets)
         self._found = [0.0] * len(self._budgets)
-        self._slack = list(self.thresholds.slack)
 
     def accumulate_blocks(self, grad: Values, residual: Values, blocks: Sequence[int]) -> None:
         layout = self._bounds, self._floors, self._starts
@@ -157,10 +167,7 @@ class Selector:
         chosen = {}
         for (j, k), found in zip(wanted.items(), selected, strict=True):
             complete = self._floor_list[j] <= self._tiny  # every non-zero entry is a candidate
-            if found.found < k and not complete:
-                self._slack[j] = min(_SLACK_MAX, 2 * self._slack[j])
-            else:
-                self._slack[j] = max(self._least_slack[j], _SLACK_DECAY * self._slack[j])
+            if found.found >= k or complete:
                 chosen[j] = found
         return chosen
 
@@ -183,7 +190,7 @@ class Selector:
 
     def learnt(self) -> Thresholds:
         """This reduce's thresholds: assign them to ``thresholds`` for the next to start from them."""
-        return self.thresholds.after(self._found, self._slack)
+        return self.thresholds.after(self._found, self._least_slack)
 
 
 def require_finite_gradient(grad: Values, rank: int) -> None:

@@ -106,8 +106,22 @@ def test_non_finite_gradients_are_named(selector, value):
     assert (caught.value.rank, caught.value.index) == (0, 700)
 
 
-def test_floor_follows_growth():
-    thresholds = Thresholds.unknown([1]).after([1.0], [0.0])
-    assert thresholds.floors() == pytest.approx([1.0])
-    assert thresholds.after([4.0], [0.0]).floors() == pytest.approx([4 * np.sqrt(2)])
-    assert thresholds.after([0.0], [0.0]).last == [1.0]
+def test_expects_some_of_the_last_change_again():
+    level = Thresholds.unknown([1]).after([1.0], [0.0])
+    assert level.expected() == pytest.approx([1.0])
+    rising = level.after([4.0], [0.0])  # taken for twice as much, and half of that was no growth
+    assert rising.growth == pytest.approx([1.5])
+    assert rising.expected() == pytest.approx([4 * (1 + 0.8 / 3)])
+    assert level.after([0.0], [0.0]).last == [1.0]
+
+
+def test_floor_gives_way_to_thresholds_that_fall_short():
+    level = Thresholds.unknown([1]).after([1.0], [0.01])
+    for _ in range(40):
+        level = level.after([1.0], [0.01])
+    assert level.floors() == pytest.approx([0.99])  # as close as it may be
+    fallen = level.after([0.9], [0.01])
+    assert fallen.slack == pytest.approx([0.01 + 1.5 * 0.1])
+    assert level.after([1.1], [0.01]).slack == pytest.approx([0.01])  # above is no harm
+    assert fallen.after([0.9], [0.01]).slack[0] < fallen.slack[0]
+    assert level.after([1e-6], [0.01]).slack == [0.5]
