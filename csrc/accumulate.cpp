@@ -116,11 +116,20 @@ struct Lanes<double> {
 
 #endif
 
+// Which corrections of a stretch have yet to be made.
+struct Due {
+    std::int64_t next = 0, end = 0;
+};
+
 // What is looked at: element i, by itself or in a vector. `settled` does without what is done but once to each.
+// Corrections are made before.
 template <class T>
 struct Dense {
     using Value = T;
     const T* dense;
+
+    Due corrections_of(std::int64_t, std::int64_t) const { return {}; }
+    void correct(Due&, std::int64_t) const {}
 
     T settled(std::int64_t i) const { return dense[i]; }
     T operator()(std::int64_t i) const { return dense[i]; }
@@ -132,11 +141,25 @@ struct Dense {
 };
 
 // The sums of two arrays, which are also written to a third.
-template <class T>
+template <class T, class I>
 struct Sums {
     using Value = T;
-    const T *grad, *residual;
+    const T* grad;
+    T* residual;
+    Corrections<T, I> corrections;
     T* out;
+
+    Due corrections_of(std::int64_t lo, std::int64_t hi) const {
+        const I* const begin = corrections.indices;
+        const I* const end = begin + corrections.size;
+        return {std::lower_bound(begin, end, lo) - begin, std::lower_bound(begin, end, hi) - begin};
+    }
+    // Makes those that are due of elements before `end`.
+    SPARDL_INLINE void correct(Due& due, std::int64_t end) const {
+        for (; due.next < due.end && corrections.indices[due.next] < end; ++due.next) {
+            residual[corrections.indices[due.next]] = corrections.values[due.next];
+        }
+    }
 
     T settled(std::int64_t i) const { return grad[i] + residual[i]; }
     T operator()(std::int64_t i) const { return out[i] = settled(i); }
@@ -230,7 +253,12 @@ struct Pass {
         const std::int64_t begin = std::min(hi, lo + elements.unaligned_from(lo));
         const std::int64_t apart = (hi - begin) / static_cast<std::int64_t>(places) / word * word;
         bool finite = some(lo, begin, sinks.front());
-        for (std::int64_t at = begin; at < begin + apart; at += word) finite &= everywhere(at, apart, sinks);
+        std::array<Due, places> due;
+        for (std::size_t place = 0; place < places; ++place) {
+            const std::int64_t first = nth(begin, apart, place);
+            due[place] = elements.corrections_of(first, first + apart);
+        }
+        for (std::int64_t at = begin; at < begin + apart; at += word) finite &= everywhere(at, apart, due, sinks);
         for (std::int64_t at = begin + static_cast<std::int64_t>(places) * apart; at < hi; at += word) {
             finite &= some(at, std::min(at + word, hi), sinks.back());
         }
@@ -240,14 +268,22 @@ struct Pass {
  private:
     SPARDL_INLINE bool some(std::int64_t lo, std::int64_t hi, Sink<T, I>& sink) const {
         std::uint64_t mask;
+        Due due = elements.corrections_of(lo, hi);
+        elements.correct(due, hi);
         const bool finite = Portable::look(elements, lo, hi - lo, floor, mask);
         sink.take_singly(mask, lo, index_of(), value_of());
         return finite;
     }
 
-    SPARDL_INLINE bool everywhere(std::int64_t at, std::int64_t apart, std::array<Sink<T, I>, places>& sinks) const {
+    SPARDL_INLINE bool everywhere(std::int64_t at, std::int64_t apart, std::array<Due, places>& due,
+                                  std::array<Sink<T, I>, places>& sinks) const {
         Masks masks;
-        for (std::size_t place = 0; place < places; ++place) elements.announce_word(nth(at, apart, place) + ahead);
+        for (std::size_t place = 0; place < places; ++place) {
+            const std::int64_t here = nth(at, apart, place);
+            elements.announce_word(here + ahead);
+            // Also those of the next word: a vector that is loaded right behind a store to some of it has to wait.
+            elements.correct(due[place], here + 2 * word);
+        }
         const bool finite = Level::look_everywhere(elements, at, apart, floor, masks);
         for (std::size_t place = 0; place < places; ++place) {
             sinks[place].take(masks[place], nth(at, apart, place), index_of(), value_of());
@@ -308,9 +344,9 @@ Found search(const Elements& elements, std::int64_t lo, std::int64_t hi, std::in
 }  // namespace
 
 template <class T, class I>
-Found accumulate_range(const T* grad, const T* residual, T* out, std::int64_t lo, std::int64_t hi, T floor, I* indices,
-                       T* values, std::int64_t room) {
-    return search(Sums<T>{grad, residual, out}, lo, hi, 0, floor, indices, values, room);
+Found accumulate_range(const T* grad, T* residual, const Corrections<T, I>& corrections, T* out, std::int64_t lo,
+                       std::int64_t hi, T floor, I* indices, T* values, std::int64_t room) {
+    return search(Sums<T, I>{grad, residual, corrections, out}, lo, hi, 0, floor, indices, values, room);
 }
 
 template <class T, class I>
@@ -319,9 +355,9 @@ Found collect_range(const T* dense, std::int64_t size, std::int64_t base, T floo
     return search(Dense<T>{dense}, 0, size, base, floor, indices, values, room);
 }
 
-#define SPARDL_INSTANTIATE(T, I)                                                                         \
-    template Found accumulate_range<T, I>(const T*, const T*, T*, std::int64_t, std::int64_t, T, I*, T*, \
-                                          std::int64_t);                                                 \
+#define SPARDL_INSTANTIATE(T, I)                                                                                     \
+    template Found accumulate_range<T, I>(const T*, T*, const Corrections<T, I>&, T*, std::int64_t, std::int64_t, T, \
+                                          I*, T*, std::int64_t);                                                     \
     template Found collect_range<T, I>(const T*, std::int64_t, std::int64_t, T, I*, T*, std::int64_t);
 SPARDL_INSTANTIATE(float, std::int32_t)
 SPARDL_INSTANTIATE(float, std::int64_t)

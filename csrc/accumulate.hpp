@@ -10,10 +10,19 @@ struct Found {
     std::int64_t bad = -1;   // lowest index whose sum is not finite
 };
 
-// Elements lo..hi of one block. At most `room` candidates are stored; all are counted.
+// What is to be written to a dense array before it is read.
 template <class T, class I>
-Found accumulate_range(const T* grad, const T* residual, T* out, std::int64_t lo, std::int64_t hi, T floor, I* indices,
-                       T* values, std::int64_t room);
+struct Corrections {
+    const I* indices = nullptr;  // in order
+    const T* values = nullptr;
+    std::int64_t size = 0;
+};
+
+// Elements lo..hi of one block, after those of the residual have been corrected. At most `room` candidates are stored;
+// all are counted.
+template <class T, class I>
+Found accumulate_range(const T* grad, T* residual, const Corrections<T, I>& corrections, T* out, std::int64_t lo,
+                       std::int64_t hi, T floor, I* indices, T* values, std::int64_t room);
 
 // The same search in an array that is there already.
 template <class T, class I>

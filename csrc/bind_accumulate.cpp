@@ -17,13 +17,15 @@ namespace {
 template <class T, class I>
 struct Pass {
     const T* grad;
-    const T* residual;
+    T* residual;
+    Corrections<T, I> corrections;
     T* out;
 
     Found block(std::int64_t lo, std::int64_t hi, T floor, I* indices, T* values, std::int64_t room, int threads) {
         constexpr std::int64_t worth_a_thread = 1 << 18;
         threads = static_cast<int>(std::min<std::int64_t>(threads, (hi - lo) / worth_a_thread));
-        if (threads <= 1) return accumulate_range(grad, residual, out, lo, hi, floor, indices, values, room);
+        if (threads <= 1)
+            return accumulate_range(grad, residual, corrections, out, lo, hi, floor, indices, values, room);
         return block_in_parts(lo, hi, floor, indices, values, room, threads);
     }
 
@@ -43,9 +45,9 @@ struct Pass {
         for (int t = 0; t < parts; ++t) {
             workers.emplace_back([&, t] {
                 Part& mine = *part[static_cast<std::size_t>(t)];
-                mine.found =
-                    accumulate_range(grad, residual, out, lo + (hi - lo) * t / parts, lo + (hi - lo) * (t + 1) / parts,
-                                     floor, mine.indices.data(), mine.values.data(), room);
+                mine.found = accumulate_range(grad, residual, corrections, out, lo + (hi - lo) * t / parts,
+                                              lo + (hi - lo) * (t + 1) / parts, floor, mine.indices.data(),
+                                              mine.values.data(), room);
             });
         }
         for (auto& worker : workers) worker.join();
@@ -63,10 +65,13 @@ struct Pass {
 };
 
 template <class T, class I>
-py::tuple accumulate(const std::vector<std::int64_t>& blocks, const Array<T>& grad, const Array<T>& residual,
-                     Array<T>& out, const Array<std::int64_t>& bounds, const Array<T>& floors,
-                     const Array<std::int64_t>& starts, Array<I>& indices, Array<T>& values) {
-    Pass<T, I> pass{grad.data(), residual.data(), out.mutable_data()};
+py::tuple accumulate_corrected(const std::vector<std::int64_t>& blocks, const Array<T>& grad, Array<T>& residual,
+                               Array<T>& out, const Array<std::int64_t>& bounds, const Array<T>& floors,
+                               const Array<std::int64_t>& starts, Array<I>& indices, Array<T>& values,
+                               const Array<I>& correction_indices, const Array<T>& correction_values) {
+    const auto written = view(correction_indices, correction_values);
+    Pass<T, I> pass{
+        grad.data(), residual.mutable_data(), {written.indices, written.values, written.size}, out.mutable_data()};
     std::vector<std::int64_t> counts;
     std::int64_t bad = -1;
     {
@@ -86,16 +91,28 @@ py::tuple accumulate(const std::vector<std::int64_t>& blocks, const Array<T>& gr
     return py::make_tuple(counts, bad);
 }
 
+template <class T, class I>
+py::tuple accumulate(const std::vector<std::int64_t>& blocks, const Array<T>& grad, Array<T>& residual, Array<T>& out,
+                     const Array<std::int64_t>& bounds, const Array<T>& floors, const Array<std::int64_t>& starts,
+                     Array<I>& indices, Array<T>& values) {
+    return accumulate_corrected<T, I>(blocks, grad, residual, out, bounds, floors, starts, indices, values, fresh<I>(0),
+                                      fresh<T>(0));
+}
+
 }  // namespace
 
 void register_accumulate(py::module_& m) {
-#define SPARDL_DEFINE(T, I)                                                                             \
-    m.def("accumulate", &accumulate<T, I>, py::arg("blocks"), py::arg("grad").noconvert(),              \
-          py::arg("residual").noconvert(), py::arg("out").noconvert(), py::arg("bounds").noconvert(),   \
-          py::arg("floors").noconvert(), py::arg("starts").noconvert(), py::arg("indices").noconvert(), \
-          py::arg("values").noconvert());
+#define SPARDL_PASS                                                                                              \
+    py::arg("blocks"), py::arg("grad").noconvert(), py::arg("residual").noconvert(), py::arg("out").noconvert(), \
+        py::arg("bounds").noconvert(), py::arg("floors").noconvert(), py::arg("starts").noconvert(),             \
+        py::arg("indices").noconvert(), py::arg("values").noconvert()
+#define SPARDL_DEFINE(T, I)                                                                                            \
+    m.def("accumulate", &accumulate<T, I>, SPARDL_PASS);                                                               \
+    m.def("accumulate_corrected", &accumulate_corrected<T, I>, SPARDL_PASS, py::arg("correction_indices").noconvert(), \
+          py::arg("correction_values").noconvert());
     SPARDL_FOR_VALUE_AND_INDEX(SPARDL_DEFINE)
 #undef SPARDL_DEFINE
+#undef SPARDL_PASS
 }
 
 }  // namespace spardl

@@ -1,3 +1,8 @@
+#include <pybind11/stl.h>
+
+#include <utility>
+#include <vector>
+
 #include "arrays.hpp"
 #include "intersect.hpp"
 #include "merge.hpp"
@@ -66,6 +71,37 @@ void add_where(Array<T>& dense, const Array<I>& wanted, const Array<I>& indices,
     update_in(dense, wanted, indices, values, [](T& target, T value) { target += value; });
 }
 
+template <class T, class I>
+using Vectors = std::vector<std::pair<Array<I>, Array<T>>>;
+
+// Of every block, one behind the other: at the wanted indices what was sent, else what was received.
+template <class T, class I>
+py::tuple corrections(const std::vector<Array<I>>& wanted, const Vectors<T, I>& received, const Vectors<T, I>& sent) {
+    if (received.size() != wanted.size() || sent.size() != wanted.size()) {
+        throw std::invalid_argument("corrections: expected something wanted, received and sent of every block");
+    }
+    std::int64_t room = intersect_slack;
+    for (const auto& block : wanted) room += block.size();
+    Block<I> indices(room);
+    Block<T> values(room);
+    std::vector<View<T, I>> first, second;
+    std::vector<std::pair<const I*, std::int64_t>> want;
+    for (std::size_t j = 0; j < wanted.size(); ++j) {
+        want.emplace_back(wanted[j].data(), wanted[j].size());
+        first.push_back(view(sent[j].first, sent[j].second));
+        second.push_back(view(received[j].first, received[j].second));
+    }
+    std::int64_t n = 0;
+    {
+        const py::gil_scoped_release unlocked;
+        for (std::size_t j = 0; j < want.size(); ++j) {
+            n += corrections_of(want[j].first, want[j].second, first[j], second[j], indices.data() + n,
+                                values.data() + n);
+        }
+    }
+    return py::make_tuple(indices.array(n), values.array(n));
+}
+
 }  // namespace
 
 void register_merge(py::module_& m) {
@@ -78,6 +114,8 @@ void register_merge(py::module_& m) {
           py::arg("values").noconvert());                                                                         \
     m.def("overwrite_where", &overwrite_where<T, I>, py::arg("dense").noconvert(), py::arg("wanted").noconvert(), \
           py::arg("indices").noconvert(), py::arg("values").noconvert());                                         \
+    m.def("corrections", &corrections<T, I>, py::arg("wanted").noconvert(), py::arg("received").noconvert(),      \
+          py::arg("sent").noconvert());                                                                           \
     m.def("add_where", &add_where<T, I>, py::arg("dense").noconvert(), py::arg("wanted").noconvert(),             \
           py::arg("indices").noconvert(), py::arg("values").noconvert());
     SPARDL_FOR_VALUE_AND_INDEX(SPARDL_DEFINE)

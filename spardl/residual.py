@@ -5,9 +5,31 @@ is known, ``settle`` turns the accumulator into the new residual. The global pol
 outside the result a rank keeps its own accumulator, on it what it discarded.
 """
 
+from collections.abc import Mapping
+
 from spardl.kernels.api import Indices, Kernels, Pair, Values
 
 POLICIES = ("global", "partial", "local")
+
+
+class Residual:
+    """What a rank owes: a dense vector, and the corrections that have yet to be written into it.
+
+    Kernels that have a ``corrector`` do that when they pass over the vector the next time. Until all of it has been
+    passed over the corrections stay; to write one twice does no harm.
+    """
+
+    def __init__(self, kernels: Kernels, dense: Values, corrections: Pair | None = None) -> None:
+        self._kernels = kernels
+        self.dense, self.corrections = dense, corrections
+
+    def settled(self) -> Values:
+        """The dense vector, complete."""
+        if self.corrections is not None:
+            indices, values = self.corrections
+            self._kernels.overwrite_where(self.dense, indices, indices, values)
+            self.corrections = None
+        return self.dense
 
 
 class Ledger:
@@ -40,28 +62,47 @@ class Ledger:
             for indices, _ in self._sent.values():
                 self._kernels.arrays.clear_at(acc, indices)
 
+    def settle_later(self, acc: Values, result: list[Indices], overlays: list[Pair]) -> Pair | None:
+        """The same, but for corrections that are left to the next pass: the residual's, if there are any."""
+        corrector = self._kernels.corrector
+        if corrector is None or self._policy != "global" or self._shares:
+            self.settle(acc, result, overlays)
+            return None
+        nothing = self._kernels.arrays.empty(0, result[0].dtype), self._kernels.arrays.empty(0, acc.dtype)
+        received, sent = self._received(result, overlays), self._left_behind(acc)
+        blocks = range(len(result))
+        return corrector.corrections(
+            result, [received.get(block, nothing) for block in blocks], [sent.get(block, nothing) for block in blocks]
+        )
+
     def _settle_global(self, acc: Values, result: list[Indices], overlays: list[Pair]) -> None:
-        # Discarded was the whole sum at the index, received parts included, unless it was sent. Nothing was discarded
-        # if all that was handed on of a block is in the result, as of the own one if there are no teams.
-        received = [
-            block for block, (indices, _) in enumerate(overlays) if len(indices) and not self._is_result(block, result)
-        ]
-        self._overwrite(acc, result, received, [overlays[block] for block in received])
-        sent = sorted(self._sent)
-        most = max((len(indices) for indices, _ in self._sent.values()), default=0)
-        nothing = self._kernels.arrays.zeros(most, acc.dtype)
-        left_behind = [
-            (indices, nothing[: len(indices)] if error is None else error)
-            for indices, error in (self._sent[block] for block in sent)
-        ]
-        self._overwrite(acc, result, sent, left_behind)
+        # Discarded was the whole sum at the index, received parts included, unless it was sent.
+        self._overwrite(acc, result, self._received(result, overlays))
+        self._overwrite(acc, result, self._left_behind(acc))
         for share in self._shares:
             self._kernels.add_where(acc, result[self._own], *share)
+
+    def _received(self, result: list[Indices], overlays: list[Pair]) -> dict[int, Pair]:
+        """By block. Nothing was discarded if all that was handed on is in the result, as of the own without teams."""
+        return {
+            block: overlay
+            for block, overlay in enumerate(overlays)
+            if len(overlay[0]) and not self._is_result(block, result)
+        }
+
+    def _left_behind(self, acc: Values) -> dict[int, Pair]:
+        """By block: where something was sent, nothing but the rounding error is left."""
+        most = max((len(indices) for indices, _ in self._sent.values()), default=0)
+        nothing = self._kernels.arrays.zeros(most, acc.dtype)
+        return {
+            block: (indices, nothing[: len(indices)] if error is None else error)
+            for block, (indices, error) in sorted(self._sent.items())
+        }
 
     def _is_result(self, block: int, result: list[Indices]) -> bool:
         return block in self._sent and self._sent[block][0] is result[block]
 
-    def _overwrite(self, acc: Values, result: list[Indices], blocks: list[int], vectors: list[Pair]) -> None:
-        """By a vector for each of the blocks, where the result has an index."""
-        if blocks:
-            self._kernels.overwrite_where_many(acc, [result[block] for block in blocks], vectors)
+    def _overwrite(self, acc: Values, result: list[Indices], vectors: Mapping[int, Pair]) -> None:
+        """By a vector for each of some blocks, where the result has an index."""
+        if vectors:
+            self._kernels.overwrite_where_many(acc, [result[block] for block in vectors], list(vectors.values()))

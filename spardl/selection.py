@@ -123,9 +123,17 @@ class Selector:
         self.overlays = [self.nothing] * len(self._budgets)
         self._found = [0.0] * len(self._budgets)
 
-    def accumulate_blocks(self, grad: Values, residual: Values, blocks: Sequence[int]) -> None:
+    def accumulate_blocks(
+        self, grad: Values, residual: Values, blocks: Sequence[int], corrections: Pair | None = None
+    ) -> None:
+        """``corrections`` of these blocks are written into ``residual`` first, by kernels that have a ``corrector``."""
         layout = self._bounds, self._floors, self._starts
-        counts, bad = self._kernels.accumulate(blocks, grad, residual, self._acc, *layout, self._indices, self._values)
+        arguments = blocks, grad, residual, self._acc, *layout, self._indices, self._values
+        if corrections is None:
+            counts, bad = self._kernels.accumulate(*arguments)
+        else:
+            assert self._kernels.corrector is not None
+            counts, bad = self._kernels.corrector.accumulate_corrected(*arguments, *corrections)
         for j, count in zip(blocks, counts, strict=True):
             self._counts[j] = count
         if bad >= 0:

@@ -1,6 +1,7 @@
 """What all sparse all-reduces have in common: gradient plus residual in, and what is left out becomes residual."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -8,11 +9,21 @@ import numpy.typing as npt
 
 from spardl.collectives.frames import Frames
 from spardl.effects import Collective, Flush
-from spardl.kernels.api import Kernels, Values
+from spardl.kernels.api import Kernels, Pair, Values
+from spardl.residual import Residual
 from spardl.sparse import SparseVector
 from spardl.wire import Codec
 
 Memory = TypeVar("Memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[Memory]):
+    """Of a reduce: its result, what was learnt, and what has yet to be written into the new residual, if anything."""
+
+    result: SparseVector
+    learnt: Memory
+    corrections: Pair | None = None
 
 
 class ErrorFeedback(ABC, Generic[Memory]):
@@ -30,7 +41,7 @@ class ErrorFeedback(ABC, Generic[Memory]):
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._kernels, self._codec = kernels, codec
         self._frames = Frames(rank, self.dtype, codec, size)
-        self._residual: Values = kernels.arrays.lasting(size, self.dtype)
+        self._residual = Residual(kernels, kernels.arrays.lasting(size, self.dtype))
         self._spare: Values = kernels.arrays.lasting(size, self.dtype)
         self.rebudget(k)
 
@@ -39,8 +50,8 @@ class ErrorFeedback(ABC, Generic[Memory]):
         """Prepares for ``k`` entries and returns what is known before the first reduce."""
 
     @abstractmethod
-    def _run(self, grad: Values, acc: Values, memory: Memory) -> Collective[tuple[SparseVector, Memory]]:
-        """The algorithm: accumulates into ``acc`` and leaves the new residual there; the result, and what was learnt.
+    def _run(self, grad: Values, acc: Values, memory: Memory) -> Collective[Outcome[Memory]]:
+        """The algorithm: accumulates into ``acc`` and leaves the new residual there, but for corrections.
 
         It must not change anything else that outlives the reduce.
         """
@@ -55,7 +66,7 @@ class ErrorFeedback(ABC, Generic[Memory]):
 
     @property
     def residual(self) -> Values:
-        (residual,) = self._kernels.arrays.to_host(self._residual)
+        (residual,) = self._kernels.arrays.to_host(self._residual.settled())
         return residual
 
     def rebudget(self, k: int) -> None:
@@ -64,27 +75,32 @@ class ErrorFeedback(ABC, Generic[Memory]):
 
     def owe(self, residual: Values) -> None:
         self._before = None
-        self._kernels.arrays.assign(self._residual, residual)
+        self._residual.corrections = None
+        self._kernels.arrays.assign(self._residual.dense, residual)
 
     def reduce(self, grad: Values) -> Collective[SparseVector]:
         self._before = None  # from here on the spare buffer no longer holds the residual of the reduce before
-        result, learnt = yield from self._run(grad, self._spare, self._memory)
+        outcome = yield from self._run(grad, self._spare, self._memory)
         yield Flush("delivery of the result")  # a peer that is gone must be noticed before anything changes here
         self._before = (self._memory,)
-        self._residual, self._spare = self._spare, self._residual
-        self._memory = learnt
-        return result
+        self._exchange(outcome.corrections)
+        self._memory = outcome.learnt
+        return outcome.result
+
+    def _exchange(self, corrections: Pair | None) -> None:
+        """The accumulator becomes the residual, which has been passed over and is complete."""
+        old, self._residual = self._residual, Residual(self._kernels, self._spare, corrections)
+        self._spare = old.settled()
 
     def undo(self) -> None:
         if self._before is None:
             raise RuntimeError("undo: there is no reduce to take back")
-        self._residual, self._spare = self._spare, self._residual
+        self._exchange(None)
         (self._memory,) = self._before
         self._before = None
 
     def state_dict(self) -> dict[str, Any]:
-        (residual,) = self._kernels.arrays.to_host(self._residual)
-        return {"residual": residual.copy(), **self._save(self._memory)}
+        return {"residual": self.residual.copy(), **self._save(self._memory)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.owe(state["residual"])

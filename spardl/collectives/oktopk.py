@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from spardl import schedule
 from spardl.collectives.allgather import gather
-from spardl.collectives.error_feedback import ErrorFeedback
+from spardl.collectives.error_feedback import ErrorFeedback, Outcome
 from spardl.collectives.frames import joined
 from spardl.collectives.split_and_reduce import split_and_reduce
 from spardl.effects import Bytes, Collective, Recv, Send
@@ -63,7 +63,7 @@ class OkTopk(ErrorFeedback[Tuning]):
         self._nothing: Pair = (self._indices[:0], self._values[:0])
         return Tuning(0, np.inf, np.inf, schedule.cut_blocks(self.size, 0, self.ranks).bounds)
 
-    def _run(self, grad: Values, acc: Values, memory: Tuning) -> Collective[tuple[SparseVector, Tuning]]:
+    def _run(self, grad: Values, acc: Values, memory: Tuning) -> Collective[Outcome[Tuning]]:
         due = memory.age == 0
         (indices, values), own_threshold = self._select_own(grad, acc, np.inf if due else memory.own)
         rounded, error = self._codec.round(values)
@@ -74,7 +74,8 @@ class OkTopk(ErrorFeedback[Tuning]):
         kept = yield from (self._keep_largest(total) if due else self._keep_above(total, memory.shared))
         result = yield from self._gather(kept, ledger)
         ledger.settle(acc, [result.indices], [self._nothing])
-        return result, Tuning((memory.age + 1) % self._retune_every, own_threshold, kept.threshold, bounds)
+        age = (memory.age + 1) % self._retune_every
+        return Outcome(result, Tuning(age, own_threshold, kept.threshold, bounds))
 
     def _save(self, memory: Tuning) -> dict[str, Any]:
         return {"tuning": (memory.age, memory.own, memory.shared), "bounds": memory.bounds.copy()}

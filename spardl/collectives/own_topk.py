@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Any
 
-from spardl.collectives.error_feedback import ErrorFeedback
+from spardl.collectives.error_feedback import ErrorFeedback, Outcome
 from spardl.effects import Collective
 from spardl.kernels.api import Pair, Values
 from spardl.schedule import cut_blocks
@@ -26,13 +26,13 @@ class OwnTopK(ErrorFeedback[Thresholds]):
         self._selector = Selector(self._kernels, cut_blocks(self.size, k, 1), self.dtype, self.rank)
         return self._selector.thresholds
 
-    def _run(self, grad: Values, acc: Values, memory: Thresholds) -> Collective[tuple[SparseVector, Thresholds]]:
+    def _run(self, grad: Values, acc: Values, memory: Thresholds) -> Collective[Outcome[Thresholds]]:
         self._selector.thresholds = memory
         self._selector.accumulate(grad, self.residual, acc)
         ((indices, values),) = self._selector.select([0])
         rounded, error = self._codec.round(values)
         result = yield from self._combine((indices, rounded), error, acc)
-        return result, self._selector.learnt()
+        return Outcome(result, self._selector.learnt())
 
     def _save(self, memory: Thresholds) -> dict[str, Any]:
         return {"thresholds": memory.to_array()}

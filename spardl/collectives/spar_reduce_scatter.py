@@ -12,19 +12,21 @@ from spardl import schedule, wire
 from spardl.collectives.party import Party
 from spardl.effects import Collective, Recv, Send
 from spardl.kernels.api import Pair, Values
+from spardl.residual import Residual
 
 
-def spar_reduce_scatter(party: Party, grad: Values, residual: Values, most: int) -> Collective[Pair]:
+def spar_reduce_scatter(party: Party, grad: Values, residual: Residual, most: int) -> Collective[Pair]:
     """Returns the entries kept of the own block, at most so many."""
     team, position, selector = party.layout.team_of(party.rank), party.position, party.selector
     rounds = schedule.spar_reduce_scatter(len(team), position)
     leave_before = schedule.leave_before(len(team), position)
     left = leave_before[0] if rounds else 0  # messages
     for number in range(left):
-        selector.accumulate_blocks(grad, residual, rounds[number].sends)
+        selector.accumulate_blocks(grad, residual.dense, rounds[number].sends, residual.corrections)
         yield _hand_on(party, team, rounds, number)
     later = [block for r in rounds[left:] for block in r.sends]
-    selector.accumulate_blocks(grad, residual, [*later, position])
+    selector.accumulate_blocks(grad, residual.dense, [*later, position], residual.corrections)
+    residual.corrections = None  # all of them have been written by now
     for number, (r, leave) in enumerate(zip(rounds, leave_before, strict=True)):
         for leaving in range(left, leave):
             yield _hand_on(party, team, rounds, leaving)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from spardl import schedule
 from spardl.collectives.allgather import gather
 from spardl.collectives.b_sag import Width, b_sag
-from spardl.collectives.error_feedback import ErrorFeedback
+from spardl.collectives.error_feedback import ErrorFeedback, Outcome
 from spardl.collectives.frames import joined
 from spardl.collectives.party import Party
 from spardl.collectives.r_sag import r_sag
@@ -17,7 +17,6 @@ from spardl.effects import Collective
 from spardl.kernels.api import Kernels, Pair, Values
 from spardl.residual import Ledger
 from spardl.selection import Selector, Thresholds
-from spardl.sparse import SparseVector
 from spardl.wire import Codec
 
 
@@ -72,7 +71,7 @@ class SparDL(ErrorFeedback[Learnt]):
         width = Width.initial(k, own_budget, self.layout.teams, self.layout.ranks)
         return Learnt(self._selector.thresholds, width)
 
-    def _run(self, grad: Values, acc: Values, memory: Learnt) -> Collective[tuple[SparseVector, Learnt]]:
+    def _run(self, grad: Values, acc: Values, memory: Learnt) -> Collective[Outcome[Learnt]]:
         party = self._party(acc, memory.thresholds)
         width = memory.width
         if self.layout.teams == 1:
@@ -86,8 +85,9 @@ class SparDL(ErrorFeedback[Learnt]):
             held = yield from spar_reduce_scatter(party, grad, self._residual, width.h)
             held, width = yield from b_sag(party, held, width)
         blocks = yield from _gather(party, held)
-        party.ledger.settle(acc, [indices for indices, _ in blocks], self._selector.overlays)
-        return joined(blocks, self.size, self._kernels.arrays), Learnt(self._selector.learnt(), width)
+        corrections = party.ledger.settle_later(acc, [indices for indices, _ in blocks], self._selector.overlays)
+        result = joined(blocks, self.size, self._kernels.arrays)
+        return Outcome(result, Learnt(self._selector.learnt(), width), corrections)
 
     def _party(self, acc: Values, thresholds: Thresholds) -> Party:
         self._selector.thresholds = thresholds

@@ -145,12 +145,41 @@ class FrameCoder(Protocol):
         """Base, length, codes of dtype and of the values' coding, indices, values as stored. Or raises ValueError."""
 
 
+class Corrector(Protocol):
+    """Compiled code that writes into a residual what a reduce leaves behind when the next one passes over it.
+
+    Writes here and there wait for memory, each for itself; in the pass that memory is at hand.
+    """
+
+    def corrections(self, wanted: Sequence[Indices], received: Sequence[Pair], sent: Sequence[Pair]) -> Pair:
+        """At the wanted indices of each block what was sent, else what was received: of all blocks, which follow one
+        another, in one vector.
+        """
+
+    def accumulate_corrected(
+        self,
+        blocks: Sequence[int],
+        grad: Values,
+        residual: Values,
+        out: Values,
+        bounds: npt.NDArray[np.int64],
+        floors: Values,
+        starts: npt.NDArray[np.int64],
+        indices: Indices,
+        values: Values,
+        correction_indices: Indices,
+        correction_values: Values,
+    ) -> tuple[list[int], int]:
+        """``Kernels.accumulate``, after the corrections of these blocks were written into ``residual``."""
+
+
 class Kernels(Protocol):
     """One backend. Implementations are modules' ``KERNELS`` objects; see the package docstring for the choice."""
 
     name: str
     arrays: Arrays
     frames: FrameCoder | None  # else ``spardl.wire`` puts them together from ``pack`` and ``unpack``
+    corrector: Corrector | None  # else a residual is complete when a reduce ends
 
     def accumulate(
         self,

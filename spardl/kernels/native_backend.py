@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels import _native
-from spardl.kernels.api import Arrays, FrameCoder, Indices, Pair, Selected, Split, Values
+from spardl.kernels.api import Arrays, Corrector, FrameCoder, Indices, Pair, Selected, Split, Values
 from spardl.kernels.memory import HOST
 from spardl.kernels.one_by_one import OneByOne
 
@@ -15,6 +15,7 @@ class NativeKernels(OneByOne):
     name = "native"
     arrays: Arrays = HOST
     frames: FrameCoder | None = _native
+    corrector: Corrector | None = _native
 
     accumulate = staticmethod(_native.accumulate)
     add = staticmethod(_native.add)

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
-from spardl.kernels.api import FrameCoder, Indices, Kernels, Packable, Packed, Pair, Selected, Values, Words
+from spardl.kernels.api import Corrector, FrameCoder, Indices, Kernels, Packable, Packed, Pair, Selected, Values, Words
 
 
 class OneByOne:
     """The ``…_many`` of a backend that has all other kernels."""
 
     frames: FrameCoder | None = None
+    corrector: Corrector | None = None
 
     def topk_dense_many(
         self: Kernels, dense: Values, bounds: Sequence[tuple[int, int]], ks: Sequence[int], index_dtype: npt.DTypeLike

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from spardl.effects import Allreduce, Collective, Effect, Exchange, Flush, Recv, Send, parts_of
-from spardl.kernels.api import FrameCoder, Kernels
+from spardl.kernels.api import Corrector, FrameCoder, Kernels
 from spardl.timeline.recorder import Recorder
 
 Result = TypeVar("Result")
@@ -86,14 +86,16 @@ class _TracedKernels:
     def __init__(self, recorder: Recorder, kernels: Kernels) -> None:
         self.name, self.arrays = kernels.name, kernels.arrays
         self.frames = None if kernels.frames is None else _traced_all(recorder, kernels.frames, FrameCoder)
+        self.corrector = None if kernels.corrector is None else _traced_all(recorder, kernels.corrector, Corrector)
         vars(self).update(vars(_traced_all(recorder, kernels, Kernels)))
 
 
 def _traced_all(recorder: Recorder, kernels: Any, protocol: type) -> Any:
     """The functions of a protocol, each of which leaves an event of its name."""
     names = [name for name, member in vars(protocol).items() if callable(member) and name[0] != "_"]
-    # Of how many blocks is of no interest there.
-    traced = {name: _traced_kernel(recorder, name.removesuffix("_many"), getattr(kernels, name)) for name in names}
+    # Of how many blocks is of no interest there, nor what is done on the way.
+    told = {name: name.removesuffix("_many").removesuffix("_corrected") for name in names}
+    traced = {name: _traced_kernel(recorder, told[name], getattr(kernels, name)) for name in names}
     return SimpleNamespace(**traced)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Arrays, FrameCoder, Indices, Packable, Packed, Pair, Selected, Split, Values
+from spardl.kernels.api import Arrays, Corrector, FrameCoder, Indices, Packable, Packed, Pair, Selected, Split, Values
 from spardl.kernels.cuda import accumulate, largest, merge, scatter
 from spardl.kernels.cuda.arrays import DeviceArrays
 from spardl.kernels.cuda.batch import Batch, in_one
@@ -24,6 +24,7 @@ class CudaKernels:
 
     name = "cuda"
     frames: FrameCoder | None = None
+    corrector: Corrector | None = None  # scattered writes are what a GPU is good at
 
     def __init__(self, namespace: Namespace, direct: bool = False) -> None:
         self._on = namespace
