@@ -12,6 +12,10 @@
 
 #include "simd.hpp"
 
+#if SPARDL_X86
+#include <immintrin.h>
+#endif
+
 namespace spardl {
 
 constexpr int bits_in_any_load = 57;  // of eight bytes, from whatever bit of the first on
@@ -84,18 +88,21 @@ class LowParts {
     }
 
     std::int64_t operator[](std::int64_t i) const {
-        const std::int64_t bit = i * bits_, byte = bit >> 3;
-        std::uint64_t rest;
-        if (byte <= last_load_) {
-            std::memcpy(&rest, reinterpret_cast<const char*>(words_) + byte, sizeof rest);
-            return static_cast<std::int64_t>(rest >> (bit & 7) & mask_);
-        }
+        if (has_eight_bytes(i)) return static_cast<std::int64_t>(from(i) & mask_);
         if (bits_ == 0) return 0;
-        const std::int64_t word = bit >> 6;
+        const std::int64_t bit = i * bits_, word = bit >> 6;
         const int offset = static_cast<int>(bit & 63);
-        rest = words_[word] >> offset;
+        std::uint64_t rest = words_[word] >> offset;
         if (offset + bits_ > 64) rest |= words_[word + 1] << (64 - offset);
         return static_cast<std::int64_t>(rest & mask_);
+    }
+
+    // Whether eight bytes may be loaded from entry i's first on, and the stream from that entry on that is in them.
+    bool has_eight_bytes(std::int64_t i) const { return (i * bits_) >> 3 <= last_load_; }
+    std::uint64_t from(std::int64_t i) const {
+        std::uint64_t bytes;
+        std::memcpy(&bytes, reinterpret_cast<const char*>(words_) + ((i * bits_) >> 3), sizeof bytes);
+        return bytes >> (i * bits_ & 7);
     }
 
  private:
@@ -127,9 +134,80 @@ SPARDL_INLINE std::int64_t unpack_with(LowParts low, const std::uint64_t* high, 
 }
 
 #if SPARDL_X86
+
+// Eight low parts, from any bit of the stream on, and no more of it is loaded than eight bytes.
+constexpr int bits_in_vectors = bits_in_any_load / 8;
+
+// Where the ones of a word are, behind those of the words before; up to three places too many are written.
+SPARDL_AVX2 inline std::int64_t list_ones(std::uint64_t ones, std::int32_t first, std::int32_t* places) {
+    const std::int64_t count = __builtin_popcountll(ones);
+    for (std::int64_t n = 0; n < count; n += 4) {
+        for (int i = 0; i < 4; ++i, ones &= ones - 1) {
+            places[n + i] = first + static_cast<std::int32_t>(_tzcnt_u64(ones));
+        }
+    }
+    return count;
+}
+
+SPARDL_AVX2 inline __m256i running_sums(__m256i eight) {
+    eight = _mm256_add_epi32(eight, _mm256_slli_si256(eight, 4));
+    eight = _mm256_add_epi32(eight, _mm256_slli_si256(eight, 8));
+    const __m256i first_half = _mm256_permute2x128_si256(eight, eight, 0x08);  // as the second; zeros as the first
+    return _mm256_add_epi32(eight, _mm256_shuffle_epi32(first_half, 0xff));
+}
+
+// For up to bits_in_vectors bits. Entry i's index is base + i + its low part and all before + unit * the zeros before
+// its one; sums are taken modulo 2^32, which is enough for what they come to.
+SPARDL_AVX2 inline std::int64_t unpack_in_vectors(LowParts low, const std::uint64_t* high, std::int64_t high_words,
+                                                  std::int64_t count, std::int64_t base, int bits,
+                                                  std::int32_t* indices) {
+    constexpr std::int64_t at_once = 512;  // ones are listed
+    std::int32_t places[at_once + 64];
+    const __m256i shifts = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3), _mm256_set1_epi32(bits));
+    const __m256i mask = _mm256_set1_epi32((1 << bits) - 1), numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i last = _mm256_set1_epi32(7);
+    const auto base32 = static_cast<std::int32_t>(base);
+    __m256i lows = _mm256_setzero_si256();  // the sum of the low parts so far, in every lane
+    std::int64_t i = 0, w = 0;
+    while (w < high_words && i < count) {
+        std::int64_t listed = 0;
+        for (; w < high_words && listed < at_once - 64; ++w) {
+            listed += list_ones(high[w], static_cast<std::int32_t>(64 * w), places + listed);
+        }
+        listed = std::min(listed, count - i);
+        std::int64_t n = 0;
+        for (; n + 8 <= listed && low.has_eight_bytes(i + n); n += 8) {
+            const std::uint64_t stream = low.from(i + n);
+            const __m256i halves = _mm256_set_m128i(_mm_set1_epi32(static_cast<std::int32_t>(stream >> (4 * bits))),
+                                                    _mm_set1_epi32(static_cast<std::int32_t>(stream)));
+            const __m256i parts = _mm256_and_si256(_mm256_srlv_epi32(halves, shifts), mask);
+            lows = _mm256_add_epi32(_mm256_permutevar8x32_epi32(lows, last), running_sums(parts));
+            const __m256i number = _mm256_add_epi32(_mm256_set1_epi32(static_cast<std::int32_t>(i + n)), numbers);
+            const __m256i one = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(places + n));
+            const __m256i zeros = _mm256_slli_epi32(_mm256_sub_epi32(one, number), bits);
+            const __m256i index =
+                _mm256_add_epi32(_mm256_add_epi32(number, zeros), _mm256_add_epi32(lows, _mm256_set1_epi32(base32)));
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(indices + i + n), index);
+        }
+        auto sum = static_cast<std::uint32_t>(_mm256_extract_epi32(lows, 7));
+        for (; n < listed; ++n) {
+            const auto number = static_cast<std::uint32_t>(i + n);
+            sum += static_cast<std::uint32_t>(low[i + n]);
+            const std::uint32_t zeros = (static_cast<std::uint32_t>(places[n]) - number) << bits;
+            indices[i + n] = static_cast<std::int32_t>(static_cast<std::uint32_t>(base32) + number + zeros + sum);
+        }
+        lows = _mm256_set1_epi32(static_cast<std::int32_t>(sum));
+        i += listed;
+    }
+    return i;
+}
+
 template <class I>
 SPARDL_AVX2 std::int64_t unpack_avx2(LowParts low, const std::uint64_t* high, std::int64_t high_words,
                                      std::int64_t count, std::int64_t base, int bits, I* indices) {
+    if constexpr (sizeof(I) == 4) {
+        if (bits <= bits_in_vectors) return unpack_in_vectors(low, high, high_words, count, base, bits, indices);
+    }
     return unpack_with(low, high, high_words, count, base, bits, indices);
 }
 #endif

@@ -127,3 +127,14 @@ def test_concatenate_is_numpys_and_refuses_what_it_does_not_know():
     for wrong in ([], [parts[0], np.arange(3)], [parts[0][::2]], [np.ones((2, 2), np.float32)]):
         with pytest.raises(ValueError, match="concatenate: expected"):
             kernels.memory.concatenate(wrong)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 5, 7, 8])
+@pytest.mark.parametrize("count", [447, 448, 449, 2000])
+def test_indices_that_are_unpacked_in_several_goes(bits, count):
+    """Eight by eight where their low parts are narrow, and some hundreds of ones at once."""
+    gaps = np.random.default_rng(count).geometric(0.7 / 2**bits, count)
+    indices = (np.cumsum(gaps) + 99).astype(np.int32)
+    low, high = ORACLE.pack(indices, 100, bits)
+    for asked in (count, count - 1, count - 9):
+        np.testing.assert_array_equal(NATIVE.unpack(low, high, asked, 100, bits, np.int32), indices[:asked])
