@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "arrays.hpp"
 #include "override.hpp"
 #include "select.hpp"
@@ -34,20 +32,15 @@ py::tuple select(const Array<I>& indices, const Array<T>& values, const Array<I>
     const std::int64_t room = std::min(k, a.size + over.size) + compact_slack;
     Block<I> out_indices(room);
     Block<T> out_values(room);
-    Chosen chosen;
-    Key<T> smallest = std::numeric_limits<Key<T>>::max(), largest = 0;
+    Chosen<T> chosen;
     {
-        T* const value = out_values.data();
         const py::gil_scoped_release unlocked;
-        chosen = select_overridden(a, over, k, floor, out_indices.data(), value);
-        for (std::int64_t i = 0; i < chosen.kept; ++i) {
-            smallest = std::min(smallest, magnitude(value[i]));
-            largest = std::max(largest, magnitude(value[i]));
-        }
+        chosen = select_overridden(a, over, k, floor, out_indices.data(), out_values.data());
     }
-    const T threshold = 0 < k && k <= chosen.found ? from_key<T>(smallest) : T{0};
+    const T threshold = 0 < k && k <= chosen.found ? from_key<T>(chosen.magnitudes.least) : T{0};
+    const T largest = chosen.kept > 0 ? from_key<T>(chosen.magnitudes.largest) : T{0};
     return py::make_tuple(out_indices.array(chosen.kept), out_values.array(chosen.kept), threshold, chosen.found,
-                          from_key<T>(largest));
+                          largest);
 }
 
 template <class T, class I>

@@ -207,11 +207,4 @@ void merge_disjoint(const View<T, I>& a, const View<T, I>& b, I* indices, T* val
     }
 }
 
-template <class T, class I>
-bool all_above(const View<T, I>& a, T floor) {
-    std::int64_t above = 0;
-    for (std::int64_t i = 0; i < a.size; ++i) above += magnitude(a.values[i]) >= magnitude(floor);
-    return above == a.size;
-}
-
 }  // namespace spardl
