@@ -1,4 +1,8 @@
 #include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "arrays.hpp"
 #include "frame.hpp"
@@ -8,51 +12,107 @@ namespace {
 
 using Bytes = Array<std::uint8_t>;
 
-// A frame of every block, each in memory of its own: entries of the elements base to base + length.
+Choice choice_of(const std::string& coding) {
+    return coding == "raw" ? Choice::raw : coding == "packed" ? Choice::packed : Choice::shorter;
+}
+
+// What is to become a frame: entries of the elements base to base + length.
 template <class I>
-Bytes write_one(const Array<I>& indices, const py::array& values, std::int64_t base, std::int64_t length, Choice choice,
-                int dtype, int value_coding) {
-    const std::int64_t count = indices.size(), value_bytes = values.nbytes();
-    if (values.size() != count || (values.flags() & py::array::c_style) == 0) {
-        throw std::invalid_argument("indices and values differ in length, or values are not contiguous");
+class Entries {
+ public:
+    Entries(const py::handle& vector, const py::handle& block, Choice choice, int dtype, int value_coding)
+        : indices_(py::cast<py::tuple>(vector)[0].cast<Array<I>>()), values_(py::cast<py::tuple>(vector)[1]) {
+        const std::int64_t count = indices_.size();
+        if (values_.size() != count || (values_.flags() & py::array::c_style) == 0) {
+            throw std::invalid_argument("indices and values differ in length, or values are not contiguous");
+        }
+        const auto place = py::cast<py::tuple>(block);
+        std::copy_n(frame_magic, sizeof frame_magic, header_.magic);
+        header_.dtype = static_cast<std::uint8_t>(dtype);
+        header_.value_coding = static_cast<std::uint8_t>(value_coding);
+        header_.count = count;
+        header_.base = place[0].cast<std::int64_t>();
+        header_.length = place[1].cast<std::int64_t>();
+        index_ = indices_.data();
+        value_ = values_.data();
+        value_bytes_ = values_.nbytes();
+        plan_.emplace(index_, count, header_.base, header_.length, choice);
     }
-    FrameHeader header{};
-    std::copy_n(frame_magic, sizeof frame_magic, header.magic);
-    header.dtype = static_cast<std::uint8_t>(dtype);
-    header.value_coding = static_cast<std::uint8_t>(value_coding);
-    header.count = count;
-    header.base = base;
-    header.length = length;
-    const I* const index = indices.data();
-    const void* const value = values.data();
-    Block<std::uint8_t> frame;
-    std::int64_t size;
+    // How many bytes the frame may have, at most.
+    std::int64_t room() const {
+        return static_cast<std::int64_t>(sizeof header_) + plan_->index_bytes + padded(value_bytes_);
+    }
+    // Returns how many bytes it has. Needs no GIL.
+    std::int64_t write(std::uint8_t* out) const {
+        return write_frame(header_, *plan_, index_, value_, value_bytes_, reinterpret_cast<char*>(out));
+    }
+
+ private:
+    Array<I> indices_;
+    py::array values_;
+    FrameHeader header_{};
+    std::optional<FramePlan> plan_;
+    const I* index_;
+    const void* value_;
+    std::int64_t value_bytes_;
+};
+
+// A frame of every block, each in memory of its own.
+template <class I>
+py::list write_singly(const py::sequence& vectors, const py::sequence& blocks, Choice choice, int dtype,
+                      int value_coding) {
+    py::list frames;
+    for (std::size_t i = 0; i < vectors.size(); ++i) {
+        const Entries<I> entries(vectors[i], blocks[i], choice, dtype, value_coding);
+        Block<std::uint8_t> frame(entries.room());
+        std::int64_t size;
+        {
+            const py::gil_scoped_release unlocked;
+            size = entries.write(frame.data());
+        }
+        frames.append(frame.array(size));
+    }
+    return frames;
+}
+
+// The number of frames, their lengths, the frames; and `front` bytes before.
+template <class I>
+Bytes write_together(const py::sequence& vectors, const py::sequence& blocks, Choice choice, int dtype,
+                     int value_coding, std::int64_t front) {
+    std::vector<Entries<I>> frames;
+    const auto count = static_cast<std::int64_t>(vectors.size());
+    std::int64_t at = front + 8 * (1 + count), room = at;
+    for (std::size_t i = 0; i < vectors.size(); ++i) {
+        frames.emplace_back(vectors[i], blocks[i], choice, dtype, value_coding);
+        room += frames.back().room();
+    }
+    Block<std::uint8_t> message(room);
     {
         const py::gil_scoped_release unlocked;
-        const FramePlan plan(index, count, base, length, choice);
-        frame = Block<std::uint8_t>(static_cast<std::int64_t>(sizeof header) + plan.index_bytes + padded(value_bytes));
-        size = write_frame(header, plan, index, value, value_bytes, reinterpret_cast<char*>(frame.data()));
+        auto* table = reinterpret_cast<std::int64_t*>(message.data() + front);
+        *table++ = count;
+        for (const Entries<I>& frame : frames) {
+            *table = frame.write(message.data() + at);
+            at += *table++;
+        }
     }
-    return frame.array(size);
+    return message.array(at);
+}
+
+bool is_narrow(const py::sequence& vectors) {
+    return py::isinstance<Array<std::int32_t>>(py::cast<py::tuple>(vectors[0])[0]);
 }
 
 py::list write_frames(const py::sequence& vectors, const py::sequence& blocks, const std::string& coding, int dtype,
                       int value_coding) {
-    const Choice choice = coding == "raw" ? Choice::raw : coding == "packed" ? Choice::packed : Choice::shorter;
-    py::list frames;
-    for (std::size_t i = 0; i < vectors.size(); ++i) {
-        const py::tuple vector = vectors[i], block = blocks[i];
-        const auto base = block[0].cast<std::int64_t>(), length = block[1].cast<std::int64_t>();
-        const py::array values = vector[1];
-        if (py::isinstance<Array<std::int32_t>>(vector[0])) {
-            frames.append(write_one<std::int32_t>(vector[0].cast<Array<std::int32_t>>(), values, base, length, choice,
-                                                  dtype, value_coding));
-        } else {
-            frames.append(write_one<std::int64_t>(vector[0].cast<Array<std::int64_t>>(), values, base, length, choice,
-                                                  dtype, value_coding));
-        }
-    }
-    return frames;
+    const auto write = is_narrow(vectors) ? &write_singly<std::int32_t> : &write_singly<std::int64_t>;
+    return write(vectors, blocks, choice_of(coding), dtype, value_coding);
+}
+
+Bytes write_message(const py::sequence& vectors, const py::sequence& blocks, const std::string& coding, int dtype,
+                    int value_coding, std::int64_t front) {
+    const auto write = is_narrow(vectors) ? &write_together<std::int32_t> : &write_together<std::int64_t>;
+    return write(vectors, blocks, choice_of(coding), dtype, value_coding, front);
 }
 
 py::dtype stored_type(const FrameReader& frame) {
@@ -76,16 +136,52 @@ py::array read_indices(const FrameReader& frame) {
     return indices.array(frame.header.count);
 }
 
-// Of each frame: base, length, codes of the dtype and of the values' coding, indices, values as a view of the frame.
+// Base, length, codes of the dtype and of the values' coding, indices, values as a view of `owner`, which the frame is
+// in.
+py::tuple read_one(const std::uint8_t* data, std::int64_t size, const Bytes& owner, bool wide) {
+    const FrameReader frame(reinterpret_cast<const char*>(data), size);
+    const FrameHeader& header = frame.header;
+    const py::array indices = wide ? read_indices<std::int64_t>(frame) : read_indices<std::int32_t>(frame);
+    const py::array values(stored_type(frame), {header.count}, {}, frame.values, owner);
+    return py::make_tuple(header.base, header.length, header.dtype, header.value_coding, indices, values);
+}
+
 py::list read_frames(const py::sequence& frames, bool wide) {
     py::list blocks;
     for (const py::handle item : frames) {
         const auto bytes = py::cast<Bytes>(item);
-        const FrameReader frame(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-        const FrameHeader& header = frame.header;
-        const py::array indices = wide ? read_indices<std::int64_t>(frame) : read_indices<std::int32_t>(frame);
-        const py::array values(stored_type(frame), {header.count}, {}, frame.values, bytes);
-        blocks.append(py::make_tuple(header.base, header.length, header.dtype, header.value_coding, indices, values));
+        blocks.append(read_one(bytes.data(), bytes.size(), bytes, wide));
+    }
+    return blocks;
+}
+
+// The lengths of the frames, or nothing if that is not a message of so many.
+std::vector<std::int64_t> table_of(const Bytes& message, std::int64_t expected) {
+    std::int64_t end = 8 * (1 + expected);
+    if (message.size() < end) return {};
+    std::vector<std::int64_t> table(static_cast<std::size_t>(1 + expected));
+    std::memcpy(table.data(), message.data(), static_cast<std::size_t>(end));
+    if (table[0] != expected) return {};
+    table.erase(table.begin());
+    for (const std::int64_t length : table) {
+        if (length < 0 || length > message.size() - end) return {};
+        end += length;
+    }
+    if (end != message.size()) return {};
+    return table;
+}
+
+py::list read_message(const Bytes& message, std::int64_t expected, bool wide) {
+    const std::vector<std::int64_t> lengths = table_of(message, expected);
+    if (lengths.size() != static_cast<std::size_t>(expected)) {
+        throw std::invalid_argument("expected a message of " + std::to_string(expected) + " frames, got " +
+                                    std::to_string(message.size()) + " bytes that are not");
+    }
+    py::list blocks;
+    std::int64_t at = 8 * (1 + expected);
+    for (const std::int64_t length : lengths) {
+        blocks.append(read_one(message.data() + at, length, message, wide));
+        at += length;
     }
     return blocks;
 }
@@ -95,7 +191,10 @@ py::list read_frames(const py::sequence& frames, bool wide) {
 void register_frame(py::module_& m) {
     m.def("write_frames", &write_frames, py::arg("vectors"), py::arg("blocks"), py::arg("coding"), py::arg("dtype"),
           py::arg("value_coding"));
+    m.def("write_message", &write_message, py::arg("vectors"), py::arg("blocks"), py::arg("coding"), py::arg("dtype"),
+          py::arg("value_coding"), py::arg("front"));
     m.def("read_frames", &read_frames, py::arg("frames"), py::arg("wide"));
+    m.def("read_message", &read_message, py::arg("message").noconvert(), py::arg("expected"), py::arg("wide"));
 }
 
 }  // namespace spardl

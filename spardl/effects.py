@@ -1,8 +1,8 @@
 """What a rank's part in a collective may ask of the runtime that drives it.
 
 A collective is a generator: it yields one of these and is resumed with what arrived. Peers are positions in the group
-that the runtime serves, 0 to P-1. A payload is any C-contiguous buffer, or a list of uint8 arrays to be sent as one;
-what arrives is a read-only uint8 array of the same bytes. Messages between two ranks keep their order.
+that the runtime serves, 0 to P-1. A payload is any C-contiguous buffer, a list of uint8 arrays to be sent as one, or a
+``Draft``; what arrives is a read-only uint8 array of the same bytes. Messages between two ranks keep their order.
 
 Where MPI reads a GPU's memory, payloads and what arrives may be there (``spardl.kernels.api.Messages``).
 """
@@ -15,6 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+FRONT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A payload that begins behind the first FRONT_BYTES of ``paper``, which are for what a runtime puts in front.
+
+    So that need not copy the rest. Whoever sends it does not use it any more.
+    """
+
+    paper: Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,8 @@ class Allreduce:
 
 def parts_of(payload: Any) -> list[Bytes]:
     """The arrays that a payload consists of."""
+    if isinstance(payload, Draft):
+        return [payload.paper[FRONT_BYTES:]]
     return payload if isinstance(payload, list) else [np.frombuffer(payload, np.uint8)]
 
 

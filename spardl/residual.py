@@ -68,7 +68,7 @@ class Ledger:
         if corrector is None or self._policy != "global" or self._shares:
             self.settle(acc, result, overlays)
             return None
-        nothing = self._kernels.arrays.empty(0, result[0].dtype), self._kernels.arrays.empty(0, acc.dtype)
+        nothing = result[0][:0], acc[:0]
         received, sent = self._received(result, overlays), self._left_behind(acc)
         blocks = range(len(result))
         return corrector.corrections(

@@ -9,7 +9,7 @@ csrc/frame.hpp writes and reads the same frames, for kernels that are compiled; 
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from spardl.effects import Bytes, front_of, fronts
+from spardl.effects import FRONT_BYTES, Bytes, Draft, front_of, fronts
 from spardl.errors import WireError
 from spardl.kernels import memory
 from spardl.kernels.api import Indices, Kernels, Pair, Values
@@ -68,11 +68,23 @@ class Codec:
     def encode_all(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> list[Bytes]:
         """``encode`` for several blocks, given base and length of each."""
         if (compiled := self.kernels.frames) is not None and vectors:
-            codes = _DTYPES.index(vectors[0][1].dtype), VALUE_CODINGS.index(self.values)
-            if self.values != "same":
-                vectors = [(indices, self._payload(values)) for indices, values in vectors]
-            return compiled.write_frames(vectors, blocks, self.indices, *codes)
+            return compiled.write_frames(self._as_stored(vectors), blocks, *self._codes(vectors))
         return self._put_together(vectors, blocks)
+
+    def encode_message(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> Any:
+        """A message of the frames of several blocks, as a payload."""
+        if (compiled := self.kernels.frames) is not None and vectors:
+            codes = self._codes(vectors)
+            return Draft(compiled.write_message(self._as_stored(vectors), blocks, *codes, FRONT_BYTES))
+        return join(self._put_together(vectors, blocks))
+
+    def _codes(self, vectors: Sequence[Pair]) -> tuple[str, int, int]:
+        return self.indices, _DTYPES.index(vectors[0][1].dtype), VALUE_CODINGS.index(self.values)
+
+    def _as_stored(self, vectors: Sequence[Pair]) -> Sequence[Pair]:
+        if self.values == "same":
+            return vectors
+        return [(indices, self._payload(values)) for indices, values in vectors]
 
     def _put_together(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> list[Bytes]:
         arrays = self.kernels.arrays
@@ -134,8 +146,19 @@ class Codec:
         """``decode`` for several frames: what of them is on a GPU is fetched and unpacked together."""
         if (compiled := self.kernels.frames) is None:
             return self._take_apart(frames, wide_indices)
+        return self._read_by(compiled.read_frames, frames, wide_indices)
+
+    def decode_message(self, message: Bytes, expected: int, wide_indices: bool) -> list[Block]:
+        """The blocks of a message of ``expected`` frames."""
+        if (compiled := self.kernels.frames) is None:
+            return self._take_apart(split(message, expected), wide_indices)
+        return self._read_by(compiled.read_message, message, expected, wide_indices)
+
+    def _read_by(
+        self, read: Callable[..., list[tuple[int, int, int, int, Indices, Values]]], *args: Any
+    ) -> list[Block]:
         try:
-            blocks = compiled.read_frames(frames, wide_indices)
+            blocks = read(*args)
         except ValueError as error:
             raise WireError(str(error)) from None
         return [

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spardl import WireError, kernels, wire
+from spardl.effects import parts_of
 from spardl.wire import Codec
 
 CODINGS = ["raw", "packed", "auto"]
@@ -144,9 +145,35 @@ def test_damaged_bytes_are_refused():
     with pytest.raises(WireError, match="ends inside a part"):
         codec.decode(frame[:-16], False)
     message = np.concatenate(wire.join([frame, frame]))
-    for damaged, expected in ((message[:-8], 2), (message, 1), (message[:4], 2)):
+    backwards, beyond = message.copy(), message.copy()
+    backwards[8:24].view(np.int64)[:] = [len(message), -len(message) + 2 * len(frame)]  # which add up
+    beyond[8:24].view(np.int64)[:] = [2**62, 2**62]
+    for damaged, expected in ((message[:-8], 2), (message, 1), (message[:4], 2), (backwards, 2), (beyond, 2)):
         with pytest.raises(WireError, match="expected a message of"):
-            wire.split(damaged, expected)
+            codec.decode_message(damaged, expected, False)
+        with pytest.raises(WireError):
+            Codec(kernels.load("numpy")).decode_message(damaged, expected, False)
+
+
+@pytest.mark.parametrize("values", ["same", "bf16"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_message_is_its_frames_whoever_writes_it(count, values):
+    rng = np.random.default_rng(count)
+    blocks = [(1000 * i, 1000) for i in range(count)]
+    vectors = [random_block(rng, base, length, 50 * i) for i, (base, length) in enumerate(blocks)]
+    written = set()
+    for name in ("native", "numpy"):
+        codec = Codec(kernels.load(name), "auto", values)
+        vectors = [(indices, codec.round(of_them)[0]) for indices, of_them in vectors]
+        message = np.concatenate(parts_of(codec.encode_message(vectors, blocks)))
+        assert message.tobytes() == np.concatenate(wire.join(codec.encode_all(vectors, blocks))).tobytes()
+        written.add(message.tobytes())
+        for block, pair, (base, length) in zip(
+            codec.decode_message(message, count, False), vectors, blocks, strict=True
+        ):
+            assert (block.base, block.length) == (base, length)
+            assert [part.tobytes() for part in (block.indices, block.values)] == [part.tobytes() for part in pair]
+    assert len(written) == 1
 
 
 @given(

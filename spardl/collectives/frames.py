@@ -11,7 +11,7 @@ from spardl.errors import dtype_disagreement
 from spardl.kernels import memory
 from spardl.kernels.api import Arrays, Pair
 from spardl.sparse import SparseVector, index_dtype
-from spardl.wire import Codec
+from spardl.wire import Block, Codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Frames:
         """Entries of the elements from ``lo`` to ``hi``."""
         return self.codec.encode(*pair, lo, hi - lo)
 
-    def write_all(self, vectors: Sequence[Pair], bounds: Sequence[tuple[int, int]]) -> list[Bytes]:
-        """The entries of each of several blocks."""
-        return self.codec.encode_all(vectors, [(lo, hi - lo) for lo, hi in bounds])
+    def write_message(self, vectors: Sequence[Pair], bounds: Sequence[tuple[int, int]]) -> Any:
+        """A message of the entries of each of several blocks, as a payload."""
+        return self.codec.encode_message(vectors, [(lo, hi - lo) for lo, hi in bounds])
 
     def read(self, frame: Bytes, sender: int) -> Pair:
         """The entries in a frame from rank ``sender``."""
@@ -37,7 +37,18 @@ class Frames:
 
     def read_all(self, frames: Sequence[Bytes], senders: Sequence[int]) -> list[Pair]:
         """The entries in each of several frames."""
-        blocks = self.codec.decode_all(frames, index_dtype(self.size) == np.int64)
+        return self._checked(self.codec.decode_all(frames, self._has_wide_indices), senders)
+
+    def read_message(self, message: Bytes, expected: int, sender: int) -> list[Pair]:
+        """The entries in each of the frames of a message."""
+        blocks = self.codec.decode_message(message, expected, self._has_wide_indices)
+        return self._checked(blocks, [sender] * expected)
+
+    @property
+    def _has_wide_indices(self) -> bool:
+        return index_dtype(self.size) == np.int64
+
+    def _checked(self, blocks: Sequence[Block], senders: Sequence[int]) -> list[Pair]:
         for block, sender in zip(blocks, senders, strict=True):
             if block.values.dtype != self.dtype:
                 raise dtype_disagreement({self.rank: str(self.dtype), sender: str(block.values.dtype)})

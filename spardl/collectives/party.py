@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from spardl import schedule
 from spardl.collectives.frames import Frames
@@ -39,11 +40,14 @@ class Party:
         return self.blocks.budgets[self.position]
 
     def frame(self, block: int, pair: Pair) -> Bytes:
-        return self.frames_of([block], [pair])[0]
+        return self.frames.write(pair, *self._bounds_of(block))
 
-    def frames_of(self, blocks: Sequence[int], vectors: Sequence[Pair]) -> list[Bytes]:
-        bounds = self.blocks.bounds
-        return self.frames.write_all(vectors, [(int(bounds[block]), int(bounds[block + 1])) for block in blocks])
+    def message(self, blocks: Sequence[int], vectors: Sequence[Pair]) -> Any:
+        """The entries of several blocks, as a payload."""
+        return self.frames.write_message(vectors, [self._bounds_of(block) for block in blocks])
+
+    def _bounds_of(self, block: int) -> tuple[int, int]:
+        return int(self.blocks.bounds[block]), int(self.blocks.bounds[block + 1])
 
     def as_on_the_wire(self, pair: Pair, holders: int) -> Pair:
         """The held block as the receivers will see it; the rounding error is shared by the ranks that hold it."""

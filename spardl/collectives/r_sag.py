@@ -1,6 +1,6 @@
 """R-SAG: recursive doubling between the teams, for a power of two of them, with a top-k after every addition."""
 
-from spardl import schedule, wire
+from spardl import schedule
 from spardl.collectives.party import Party
 from spardl.effects import Collective, Exchange
 from spardl.kernels.api import Pair
@@ -13,8 +13,8 @@ def r_sag(party: Party, held: Pair) -> Collective[Pair]:
         holders = 1 << t  # ranks that hold the same sum before this round; twice as many after it
         held = party.as_on_the_wire(held, holders)
         source = peers[r.source]
-        message = wire.join([party.frame(party.position, held)])
+        message = party.message([party.position], [held])
         arrived = yield Exchange(peers[r.to], message, source, f"R-SAG round {t}")
-        theirs = party.frames.read(wire.split(arrived, 1)[0], source)
+        (theirs,) = party.frames.read_message(arrived, 1, source)
         held = party.keep_largest(party.kernels.add(*held, *theirs), 2 * holders)
     return held

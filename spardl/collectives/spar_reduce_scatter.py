@@ -8,7 +8,7 @@ later messages while the first are on their way.
 
 from collections.abc import Sequence
 
-from spardl import schedule, wire
+from spardl import schedule
 from spardl.collectives.party import Party
 from spardl.effects import Collective, Recv, Send
 from spardl.kernels.api import Pair, Values
@@ -33,8 +33,7 @@ def spar_reduce_scatter(party: Party, grad: Values, residual: Residual, most: in
         left = leave
         source = team[r.source]
         arrived = yield Recv(source, _name(number))
-        frames = wire.split(arrived, len(r.receives))
-        selector.receive(r.receives, party.frames.read_all(frames, [source] * len(frames)))
+        selector.receive(r.receives, party.frames.read_message(arrived, len(r.receives), source))
     ((indices, values),) = selector.select([position], most)
     party.ledger.sent(position, indices, None)
     return indices, values
@@ -48,7 +47,7 @@ def _hand_on(party: Party, team: Sequence[int], rounds: Sequence[schedule.Round]
         rounded, error = party.codec.round(values)
         party.ledger.sent(block, indices, error)
         vectors.append((indices, rounded))
-    return Send(to, wire.join(party.frames_of(blocks, vectors)), _name(number))
+    return Send(to, party.message(blocks, vectors), _name(number))
 
 
 def _name(number: int) -> str:

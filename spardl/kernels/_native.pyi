@@ -61,4 +61,13 @@ def write_frames(
     dtype: int,
     value_coding: int,
 ) -> list[_Bytes]: ...
+def write_message(
+    vectors: Sequence[tuple[_Array, _Array]],
+    blocks: Sequence[tuple[int, int]],
+    coding: str,
+    dtype: int,
+    value_coding: int,
+    front: int,
+) -> _Bytes: ...
+def read_message(message: _Bytes, expected: int, wide: bool) -> list[tuple[int, int, int, int, _Array, _Array]]: ...
 def read_frames(frames: Sequence[_Bytes], wide: bool) -> list[tuple[int, int, int, int, _Array, _Array]]: ...

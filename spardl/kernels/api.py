@@ -139,10 +139,26 @@ class FrameCoder(Protocol):
     ) -> list[npt.NDArray[np.uint8]]:
         """Of vectors whose values are as they are stored, with the base and length of each's block."""
 
+    def write_message(
+        self,
+        vectors: Sequence[Pair],
+        blocks: Sequence[tuple[int, int]],
+        coding: str,
+        dtype: int,
+        value_coding: int,
+        front: int,
+    ) -> npt.NDArray[np.uint8]:
+        """The message of these frames, behind so many bytes that are anybody's."""
+
     def read_frames(
         self, frames: Sequence[npt.NDArray[np.uint8]], wide: bool
     ) -> list[tuple[int, int, int, int, Indices, npt.NDArray[Any]]]:
         """Base, length, codes of dtype and of the values' coding, indices, values as stored. Or raises ValueError."""
+
+    def read_message(
+        self, message: npt.NDArray[np.uint8], expected: int, wide: bool
+    ) -> list[tuple[int, int, int, int, Indices, npt.NDArray[Any]]]:
+        """The same of all frames of a message, of which there must be ``expected``."""
 
 
 class Corrector(Protocol):

@@ -64,7 +64,7 @@ class HostMessages:
         return concatenate(parts)
 
     def inbox(self, count: int) -> npt.NDArray[np.uint8]:
-        return empty(count, np.uint8)
+        return np.empty(count, np.uint8) if _native is None else _native.empty(count)
 
     def handle(self, message: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         return message

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from spardl.effects import Bytes, front_of, parts_of
+from spardl.effects import FRONT_BYTES, Bytes, Draft, front_of, parts_of
 from spardl.errors import OutOfStep, from_notice, to_notice
 from spardl.kernels import memory
 from spardl.kernels.api import Messages
@@ -27,7 +27,7 @@ from spardl.runtime.inspector import Lookout
 from spardl.runtime.meeting import duplicate
 from spardl.runtime.stall import Report
 
-_ENVELOPE = struct.Struct("<4sI8x")  # magic, number of the call; 16 bytes keep the payload aligned
+_ENVELOPE = struct.Struct(f"<4sI{FRONT_BYTES - 8}x")  # magic, number of the call; so long, the payload stays aligned
 ENVELOPE_BYTES = _ENVELOPE.size
 _MAGIC = b"SPDL"
 _NOTICE = struct.Struct("<4sIB3x")
@@ -192,8 +192,12 @@ class Channel:
     # -- data ----------------------------------------------------------------------------------------------------------
 
     def send(self, to: int, payload: Any) -> "Outgoing":
-        envelope = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
-        message = self.messages.seal([envelope, *parts_of(payload)])
+        if isinstance(payload, Draft):
+            message = payload.paper
+            _ENVELOPE.pack_into(message.data, 0, _MAGIC, self._call)
+        else:
+            envelope = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
+            message = self.messages.seal([envelope, *parts_of(payload)])
         request = self.group.comm.Isend([self.messages.handle(message), MPI.BYTE], self.group.ranks[to], self._data_tag)
         if self._bell is not None and (name := self._bells[to]) is not None:
             self._bell.ring(name)
