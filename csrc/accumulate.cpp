@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 
+#include "extent.hpp"
 #include "magnitude.hpp"
 #include "pool.hpp"
 #include "simd.hpp"
@@ -19,13 +19,9 @@ namespace {
 // Elements are looked at in words: 64, each of which leaves a bit; then those whose bits are set are taken.
 constexpr std::int64_t word = 64;
 
-// Words that are looked at in turns, far from each other: every page is a new start for the processor's own
-// prefetching, and while that stands at such a place in one of them it goes on in the others.
-constexpr std::size_t places = 4;
-using Masks = std::array<std::uint64_t, places>;
-
-// What is announced is this much further on.
-constexpr std::int64_t ahead = 2 * word;
+// What is announced is this much further on: the fewer the places that are looked at in turns, the sooner it is needed.
+template <std::size_t places>
+constexpr std::int64_t ahead = (places == 1 ? 4 : 2) * word;
 
 template <class T, class I>
 struct Sink {
@@ -83,38 +79,63 @@ SPARDL_INLINE void announce(const T* elements) {
 
 #if SPARDL_X86
 
+// Vectors of numbers: `reaching` has a bit for each of 32 from `at` on whose |value|, as a key, reaches `least`.
 template <class T>
 struct Lanes;
 
 template <>
 struct Lanes<float> {
     using Vec = __m256;
-    static constexpr int width = 8;
     SPARDL_AVX2 static inline Vec load(const float* p) { return _mm256_loadu_ps(p); }
-    SPARDL_AVX2 static inline Vec set(float x) { return _mm256_set1_ps(x); }
     SPARDL_AVX2 static inline Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
     SPARDL_AVX2 static inline void stream(float* p, Vec a) { _mm256_stream_ps(p, a); }
-    SPARDL_AVX2 static inline Vec abs(Vec a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-    SPARDL_AVX2 static inline Vec both(Vec a, Vec b) { return _mm256_and_ps(a, b); }
-    SPARDL_AVX2 static inline Vec at_most(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
-    SPARDL_AVX2 static inline std::uint32_t mask(Vec a) { return static_cast<std::uint32_t>(_mm256_movemask_ps(a)); }
+
+    template <class Elements>
+    SPARDL_AVX2 static inline std::uint32_t reaching(const Elements& elements, std::int64_t at, std::uint32_t least) {
+        __m256i is[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; ++v) is[v] = reaches(elements.vector(at + 8 * v), least);
+        const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(is[0], is[1]), _mm256_packs_epi32(is[2], is[3]));
+        // Packing goes by halves of a register: four bytes of each vector's first half, then of its second.
+        const __m256i in_order = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        return static_cast<std::uint32_t>(_mm256_movemask_epi8(in_order));
+    }
+
+ private:
+    SPARDL_AVX2 static inline __m256i reaches(Vec a, std::uint32_t least) {
+        const __m256i key = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
+        return _mm256_cmpgt_epi32(key, _mm256_set1_epi32(static_cast<std::int32_t>(least) - 1));
+    }
 };
 
 template <>
 struct Lanes<double> {
     using Vec = __m256d;
-    static constexpr int width = 4;
     SPARDL_AVX2 static inline Vec load(const double* p) { return _mm256_loadu_pd(p); }
-    SPARDL_AVX2 static inline Vec set(double x) { return _mm256_set1_pd(x); }
     SPARDL_AVX2 static inline Vec add(Vec a, Vec b) { return _mm256_add_pd(a, b); }
     SPARDL_AVX2 static inline void stream(double* p, Vec a) { _mm256_stream_pd(p, a); }
-    SPARDL_AVX2 static inline Vec abs(Vec a) { return _mm256_andnot_pd(_mm256_set1_pd(-0.0), a); }
-    SPARDL_AVX2 static inline Vec both(Vec a, Vec b) { return _mm256_and_pd(a, b); }
-    SPARDL_AVX2 static inline Vec at_most(Vec a, Vec b) { return _mm256_cmp_pd(a, b, _CMP_LE_OQ); }
-    SPARDL_AVX2 static inline std::uint32_t mask(Vec a) { return static_cast<std::uint32_t>(_mm256_movemask_pd(a)); }
+
+    template <class Elements>
+    SPARDL_AVX2 static inline std::uint32_t reaching(const Elements& elements, std::int64_t at, std::uint64_t least) {
+        std::uint32_t mask = 0;
+#pragma GCC unroll 8
+        for (int v = 0; v < 32; v += 4) mask |= reaches(elements.vector(at + v), least) << v;
+        return mask;
+    }
+
+ private:
+    SPARDL_AVX2 static inline std::uint32_t reaches(Vec a, std::uint64_t least) {
+        const __m256i key =
+            _mm256_and_si256(_mm256_castpd_si256(a), _mm256_set1_epi64x(std::numeric_limits<std::int64_t>::max()));
+        const __m256i is = _mm256_cmpgt_epi64(key, _mm256_set1_epi64x(static_cast<std::int64_t>(least) - 1));
+        return static_cast<std::uint32_t>(_mm256_movemask_pd(_mm256_castsi256_pd(is)));
+    }
 };
 
 #endif
+
+template <class Elements>
+using KeyIn = Key<typename Elements::Value>;
 
 // Which corrections of a stretch have yet to be made.
 struct Due {
@@ -184,111 +205,98 @@ struct Sums {
 #endif
 };
 
-// The arithmetic on up to 64 elements from `at` on, or on whole words, each so far from the one before: `masks` gets a
-// bit for each |value| >= floor. Returns whether all values are finite.
+// The arithmetic on up to 64 elements from `at` on, or on whole words, each so far from the one before. They get a bit
+// for each |value| that, as a key, reaches `least`. What is not finite does whatever that is, so that nobody else has
+// to look for it.
 struct Portable {
-    template <class Elements, class T>
-    static bool look(const Elements& elements, std::int64_t at, std::int64_t size, T floor, std::uint64_t& mask) {
-        bool finite = true;
-        mask = 0;
+    template <class Elements>
+    static std::uint64_t look(const Elements& elements, std::int64_t at, std::int64_t size, KeyIn<Elements> least) {
+        std::uint64_t mask = 0;
         for (std::int64_t i = 0; i < size; ++i) {
-            const T value = elements(at + i);
-            mask |= static_cast<std::uint64_t>(std::abs(value) >= floor) << i;
-            finite &= is_finite(value);
+            mask |= static_cast<std::uint64_t>(magnitude(elements(at + i)) >= least) << i;
         }
-        return finite;
+        return mask;
     }
 
-    template <class Elements, class T>
-    static bool look_everywhere(const Elements& elements, std::int64_t at, std::int64_t apart, T floor, Masks& masks) {
-        bool finite = true;
+    template <class Elements, std::size_t places>
+    static void look_everywhere(const Elements& elements, std::int64_t at, std::int64_t apart, KeyIn<Elements> least,
+                                std::array<std::uint64_t, places>& masks) {
         for (std::uint64_t& mask : masks) {
-            finite &= look(elements, at, word, floor, mask);
+            mask = look(elements, at, word, least);
             at += apart;
         }
-        return finite;
     }
 };
 
 #if SPARDL_X86
 
 struct Avx2 {
-    template <class Elements, class T>
-    SPARDL_AVX2 static bool look_everywhere(const Elements& elements, std::int64_t at, std::int64_t apart, T floor,
-                                            Masks& masks) {
-        using L = Lanes<T>;
-        const auto floors = L::set(floor), max = L::set(std::numeric_limits<T>::max());
-        auto finite = L::at_most(max, max);
-        masks = {};
+    template <class Elements, std::size_t places>
+    SPARDL_AVX2 static inline void look_everywhere(const Elements& elements, std::int64_t at, std::int64_t apart,
+                                                   KeyIn<Elements> least, std::array<std::uint64_t, places>& masks) {
+        using L = Lanes<typename Elements::Value>;
         constexpr int half = word / 2;  // so much of every word in turn
+        masks = {};
 #pragma GCC unroll 2
         for (int begin = 0; begin < word; begin += half) {
 #pragma GCC unroll 4
             for (std::size_t place = 0; place < places; ++place) {
-                const std::int64_t here = at + static_cast<std::int64_t>(place) * apart;
-#pragma GCC unroll 16
-                for (int v = begin; v < begin + half; v += L::width) {
-                    const auto size = L::abs(elements.vector(here + v));
-                    finite = L::both(finite, L::at_most(size, max));
-                    masks[place] |= std::uint64_t{L::mask(L::at_most(floors, size))} << v;
-                }
+                const std::int64_t here = at + static_cast<std::int64_t>(place) * apart + begin;
+                masks[place] |= std::uint64_t{L::reaching(elements, here, least)} << begin;
             }
         }
-        return L::mask(finite) == (1u << L::width) - 1;
     }
 };
 
 #endif
 
-// One pass over elements lo..hi of something. What has index i here has `base` + i for those who ask.
-template <class Level, class I, class Elements>
+// One pass over elements lo..hi of something. What has index i here has `base` + i for those who ask. Goes on in
+// several places in turns, far from each other, whose candidates go to a sink each.
+template <class Level, std::size_t places, class I, class Elements>
 struct Pass {
     using T = typename Elements::Value;
+    using Sinks = std::array<Sink<T, I>, places>;
     Elements elements;
-    T floor;
+    KeyIn<Elements> least;
     std::int64_t base;
 
-    // The candidates of every place go to a sink of its own. Returns whether all values are finite.
-    SPARDL_INLINE bool go(std::int64_t lo, std::int64_t hi, std::array<Sink<T, I>, places>& sinks) const {
+    SPARDL_INLINE void go(std::int64_t lo, std::int64_t hi, Sinks& result) const {
+        Sinks sinks = result;  // again a copy, for the same reason as below
         const std::int64_t begin = std::min(hi, lo + elements.unaligned_from(lo));
         const std::int64_t apart = (hi - begin) / static_cast<std::int64_t>(places) / word * word;
-        bool finite = some(lo, begin, sinks.front());
+        some(lo, begin, sinks.front());
         std::array<Due, places> due;
         for (std::size_t place = 0; place < places; ++place) {
             const std::int64_t first = nth(begin, apart, place);
             due[place] = elements.corrections_of(first, first + apart);
         }
-        for (std::int64_t at = begin; at < begin + apart; at += word) finite &= everywhere(at, apart, due, sinks);
+        for (std::int64_t at = begin; at < begin + apart; at += word) everywhere(at, apart, due, sinks);
         for (std::int64_t at = begin + static_cast<std::int64_t>(places) * apart; at < hi; at += word) {
-            finite &= some(at, std::min(at + word, hi), sinks.back());
+            some(at, std::min(at + word, hi), sinks.back());
         }
-        return finite;
+        result = sinks;
     }
 
  private:
-    SPARDL_INLINE bool some(std::int64_t lo, std::int64_t hi, Sink<T, I>& sink) const {
-        std::uint64_t mask;
+    SPARDL_INLINE void some(std::int64_t lo, std::int64_t hi, Sink<T, I>& sink) const {
         Due due = elements.corrections_of(lo, hi);
         elements.correct(due, hi);
-        const bool finite = Portable::look(elements, lo, hi - lo, floor, mask);
-        sink.take_singly(mask, lo, index_of(), value_of());
-        return finite;
+        sink.take_singly(Portable::look(elements, lo, hi - lo, least), lo, index_of(), value_of());
     }
 
-    SPARDL_INLINE bool everywhere(std::int64_t at, std::int64_t apart, std::array<Due, places>& due,
-                                  std::array<Sink<T, I>, places>& sinks) const {
-        Masks masks;
+    SPARDL_INLINE void everywhere(std::int64_t at, std::int64_t apart, std::array<Due, places>& due,
+                                  Sinks& sinks) const {
+        std::array<std::uint64_t, places> masks;
         for (std::size_t place = 0; place < places; ++place) {
             const std::int64_t here = nth(at, apart, place);
-            elements.announce_word(here + ahead);
+            elements.announce_word(here + ahead<places>);
             // Also those of the next word: a vector that is loaded right behind a store to some of it has to wait.
             elements.correct(due[place], here + 2 * word);
         }
-        const bool finite = Level::look_everywhere(elements, at, apart, floor, masks);
+        Level::look_everywhere(elements, at, apart, least, masks);
         for (std::size_t place = 0; place < places; ++place) {
             sinks[place].take(masks[place], nth(at, apart, place), index_of(), value_of());
         }
-        return finite;
     }
 
     static std::int64_t nth(std::int64_t at, std::int64_t apart, std::size_t place) {
@@ -302,43 +310,49 @@ struct Pass {
     }
 };
 
-// The body above is inlined into a function that may use AVX2 and friends, so its bit counting is compiled with it.
+// The body above is inlined into a function that may use AVX2 and friends, so its bit counting is compiled with it. It
+// gets a copy, which nothing that is written can be part of: that stays in registers.
 #if SPARDL_X86
-template <class I, class Elements, class T>
-SPARDL_AVX2 bool go_avx2(const Pass<Avx2, I, Elements>& pass, std::int64_t lo, std::int64_t hi,
+template <std::size_t places, class I, class Elements, class T>
+SPARDL_AVX2 void go_avx2(const Pass<Avx2, places, I, Elements> pass, std::int64_t lo, std::int64_t hi,
                          std::array<Sink<T, I>, places>& sinks) {
-    const bool finite = pass.go(lo, hi, sinks);
+    pass.go(lo, hi, sinks);
     _mm_sfence();  // streaming stores are weakly ordered
-    return finite;
 }
 #endif
 
-template <class I, class Elements, class T>
-Found search(const Elements& elements, std::int64_t lo, std::int64_t hi, std::int64_t base, T floor, I* indices,
-             T* values, std::int64_t room) {
+template <std::size_t places, class I, class Elements, class T>
+std::int64_t find(const Elements& elements, std::int64_t lo, std::int64_t hi, std::int64_t base, KeyIn<Elements> least,
+                  const Sink<T, I>& sink) {
     constexpr auto others = static_cast<std::int64_t>(places) - 1;
+    const std::int64_t room = sink.room;
     const Scratch<I> more_indices(others * room);
     const Scratch<T> more_values(others * room);
     std::array<Sink<T, I>, places> sinks;
-    sinks.front() = {indices, values, room};
+    sinks.front() = sink;
     for (std::int64_t i = 0; i < others; ++i) {
         sinks[static_cast<std::size_t>(i) + 1] = {more_indices.data() + i * room, more_values.data() + i * room, room};
     }
-    bool finite;
 #if SPARDL_X86
     if (use_avx2()) {
-        finite = go_avx2(Pass<Avx2, I, Elements>{elements, floor, base}, lo, hi, sinks);
+        go_avx2(Pass<Avx2, places, I, Elements>{elements, least, base}, lo, hi, sinks);
     } else
 #endif
     {
-        finite = Pass<Portable, I, Elements>{elements, floor, base}.go(lo, hi, sinks);
+        Pass<Portable, places, I, Elements>{elements, least, base}.go(lo, hi, sinks);
     }
     for (std::size_t place = 1; place < places; ++place) sinks.front().append(sinks[place]);
-    Found found{sinks.front().count, -1};
-    for (std::int64_t i = lo; !finite && found.bad < 0 && i < hi; ++i) {
-        if (!is_finite(elements.settled(i))) found.bad = i;
-    }
-    return found;
+    return sinks.front().count;
+}
+
+template <class I, class Elements, class T>
+std::int64_t search(const Elements& elements, std::int64_t lo, std::int64_t hi, std::int64_t base, T floor, I* indices,
+                    T* values, std::int64_t room) {
+    const Sink<T, I> sink{indices, values, room};
+    // On some processors every page is a new start for their own prefetching, and while that stands at such a place in
+    // one place it goes on in the others. On others more places are only more to keep track of.
+    return reads_in_turns() ? find<4>(elements, lo, hi, base, magnitude(floor), sink)
+                            : find<1>(elements, lo, hi, base, magnitude(floor), sink);
 }
 
 }  // namespace
@@ -346,19 +360,25 @@ Found search(const Elements& elements, std::int64_t lo, std::int64_t hi, std::in
 template <class T, class I>
 Found accumulate_range(const T* grad, T* residual, const Corrections<T, I>& corrections, T* out, std::int64_t lo,
                        std::int64_t hi, T floor, I* indices, T* values, std::int64_t room) {
-    return search(Sums<T, I>{grad, residual, corrections, out}, lo, hi, 0, floor, indices, values, room);
+    const Sums<T, I> sums{grad, residual, corrections, out};
+    Found found{search(sums, lo, hi, 0, floor, indices, values, room), -1};
+    const bool suspicious = found.count > room || extent(values, found.count).largest >= KeyOf<T>::infinity;
+    for (std::int64_t i = lo; suspicious && found.bad < 0 && i < hi; ++i) {
+        if (!is_finite(sums.settled(i))) found.bad = i;
+    }
+    return found;
 }
 
 template <class T, class I>
-Found collect_range(const T* dense, std::int64_t size, std::int64_t base, T floor, I* indices, T* values,
-                    std::int64_t room) {
+std::int64_t collect_range(const T* dense, std::int64_t size, std::int64_t base, T floor, I* indices, T* values,
+                           std::int64_t room) {
     return search(Dense<T>{dense}, 0, size, base, floor, indices, values, room);
 }
 
 #define SPARDL_INSTANTIATE(T, I)                                                                                     \
     template Found accumulate_range<T, I>(const T*, T*, const Corrections<T, I>&, T*, std::int64_t, std::int64_t, T, \
                                           I*, T*, std::int64_t);                                                     \
-    template Found collect_range<T, I>(const T*, std::int64_t, std::int64_t, T, I*, T*, std::int64_t);
+    template std::int64_t collect_range<T, I>(const T*, std::int64_t, std::int64_t, T, I*, T*, std::int64_t);
 SPARDL_INSTANTIATE(float, std::int32_t)
 SPARDL_INSTANTIATE(float, std::int64_t)
 SPARDL_INSTANTIATE(double, std::int32_t)

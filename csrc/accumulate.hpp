@@ -19,14 +19,14 @@ struct Corrections {
 };
 
 // Elements lo..hi of one block, after those of the residual have been corrected. At most `room` candidates are stored;
-// all are counted.
+// all are counted. If something is not finite, the candidates mean nothing.
 template <class T, class I>
 Found accumulate_range(const T* grad, T* residual, const Corrections<T, I>& corrections, T* out, std::int64_t lo,
                        std::int64_t hi, T floor, I* indices, T* values, std::int64_t room);
 
-// The same search in an array that is there already.
+// The same search in an array that is there already. Returns how many candidates there are, NaNs among them.
 template <class T, class I>
-Found collect_range(const T* dense, std::int64_t size, std::int64_t base, T floor, I* indices, T* values,
-                    std::int64_t room);
+std::int64_t collect_range(const T* dense, std::int64_t size, std::int64_t base, T floor, I* indices, T* values,
+                           std::int64_t room);
 
 }  // namespace spardl

@@ -222,10 +222,11 @@ std::int64_t topk_dense(const T* dense, std::int64_t size, std::int64_t k, std::
         const std::int64_t room = 4 * k;
         const Scratch<I> near_indices(room);
         const Scratch<T> near_values(room);
-        const Found found = collect_range(dense, size, base, floor, near_indices.data(), near_values.data(), room);
-        if (found.count >= k && found.count <= room) {
-            const Cut<T> cut = find_cut_above(near_values.data(), found.count, k, magnitude(floor));
-            take_cut(near_indices.data(), near_values.data(), found.count, cut, indices, values);
+        const std::int64_t found =
+            collect_range(dense, size, base, floor, near_indices.data(), near_values.data(), room);
+        if (found >= k && found <= room) {
+            const Cut<T> cut = find_cut_above(near_values.data(), found, k, magnitude(floor));
+            take_cut(near_indices.data(), near_values.data(), found, cut, indices, values);
             return cut.kept;
         }
     }

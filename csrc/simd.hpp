@@ -16,6 +16,10 @@ namespace spardl {
 // True when AVX2 is there and SPARDL_SIMD does not say "portable".
 bool use_avx2();
 
+// Whether long arrays are read faster in several places in turns than from one end to the other: not on AMD's
+// processors (a sixth slower on Zen 3), but on Intel's (a sixth faster on Ice Lake). SPARDL_PLACES, 1 or 4, overrules.
+bool reads_in_turns();
+
 // How many threads a kernel may use: OMP_NUM_THREADS, and one when it is not set (MPI ranks share the cores).
 int thread_limit();
 

@@ -33,6 +33,11 @@ GPU_MESSAGES = Variable(
     "direct hands a GPU's memory to MPI, host copies entries to the host first; auto asks MPI if it can",
 )
 PROFILE = Variable("SPARDL_PROFILE", "", 'a file of `spardl cost measure` for algorithm="auto" and teams="auto"')
+PLACES = Variable(
+    "SPARDL_PLACES",
+    "auto",
+    "1 or 4: in how many places of a gradient compiled kernels read in turns; auto goes by the processor's make",
+)  # read in csrc/simd.cpp
 SIMD = Variable("SPARDL_SIMD", "auto", "portable switches AVX2 off")  # read in csrc/simd.cpp
 STALL_WARNING = Variable(
     "SPARDL_STALL_WARNING", "30", "seconds of waiting after which rank 0 prints who is missing; 0 switches it off"
@@ -40,4 +45,4 @@ STALL_WARNING = Variable(
 TIMELINE = Variable("SPARDL_TIMELINE", "", "a file to which a timeline of all ranks is written, for Perfetto")
 TIMEOUT = Variable("SPARDL_TIMEOUT", "300", "seconds to wait for a peer before giving up")
 
-VARIABLES = (BACKEND, GPU_MESSAGES, PROFILE, SIMD, STALL_WARNING, TIMELINE, TIMEOUT)
+VARIABLES = (BACKEND, GPU_MESSAGES, PLACES, PROFILE, SIMD, STALL_WARNING, TIMELINE, TIMEOUT)

@@ -215,6 +215,7 @@ class Kernels(Protocol):
         ``out`` must not overlap the inputs. Block j is ``bounds[j]:bounds[j+1]``; its candidates go to ``indices`` and
         ``values`` from ``starts[j]`` on, at most up to ``starts[j+1]``. Returns how many each has, in the order of
         ``blocks`` (more than fit means: not all were stored), and the lowest index whose sum is NaN or infinite, or -1.
+        If there is one, the candidates and their numbers mean nothing.
         """
 
     def topk_dense(self, dense: Values, k: int, base: int, index_dtype: npt.DTypeLike) -> Pair:

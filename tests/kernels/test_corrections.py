@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.test_kernels import Types, dense_vectors, index_sets, large, quick, sparse_vectors
+from kernels.test_kernels import Types, dense_vectors, index_sets, large, quick, sparse_vectors, ways_to_pass
 from spardl import kernels
 
 NATIVE, ORACLE = kernels.load("native"), kernels.load("numpy")
@@ -78,22 +78,19 @@ def assert_accumulates_what_was_corrected(types, grad, residual, cuts, correctio
     floors, starts = np.full(count, 2.0, types.value), np.arange(count + 1, dtype=np.int64) * len(grad)
     right = residual.copy()
     right[corrections[0]] = corrections[1]
-    results = []
-    for corrects in (True, False):
-        owed = residual.copy() if corrects else right
+
+    def passed(accumulate, owed, *corrections):
         out, indices, values = np.empty_like(grad), np.zeros(starts[-1], types.index), np.zeros(starts[-1], types.value)
-        found = []
+        found, candidates = [], []
         for block in order(range(count)):
-            arguments = [block], grad, owed, out, bounds, floors, starts, indices, values
-            if corrects:
-                found.append(NATIVE.corrector.accumulate_corrected(*arguments, *corrections))
-            else:
-                found.append(ORACLE.accumulate(*arguments))
-        counts = {block: counts[0] for block, (counts, _) in zip(order(range(count)), found, strict=True)}
-        taken = [slice(starts[block], starts[block] + n) for block, n in sorted(counts.items())]
-        candidates = [(indices[t].tobytes(), values[t].tobytes()) for t in taken]
-        results.append((found, owed.tobytes(), out.tobytes(), candidates))
-    assert results[0] == results[1]
+            found.append(accumulate([block], grad, owed, out, bounds, floors, starts, indices, values, *corrections))
+            taken = slice(starts[block], starts[block] + found[-1][0][0])
+            candidates.append((indices[taken].tobytes(), values[taken].tobytes()))
+        return found, owed.tobytes(), out.tobytes(), candidates
+
+    expected = passed(ORACLE.accumulate, right)
+    for way in ways_to_pass(NATIVE):
+        assert passed(NATIVE.corrector.accumulate_corrected, residual.copy(), *corrections) == expected, way
 
 
 @quick
