@@ -57,22 +57,16 @@ class Entries {
     std::int64_t value_bytes_;
 };
 
-// A frame of every block, each in memory of its own.
 template <class I>
-py::list write_singly(const py::sequence& vectors, const py::sequence& blocks, Choice choice, int dtype,
-                      int value_coding) {
-    py::list frames;
-    for (std::size_t i = 0; i < vectors.size(); ++i) {
-        const Entries<I> entries(vectors[i], blocks[i], choice, dtype, value_coding);
-        Block<std::uint8_t> frame(entries.room());
-        std::int64_t size;
-        {
-            const py::gil_scoped_release unlocked;
-            size = entries.write(frame.data());
-        }
-        frames.append(frame.array(size));
+Bytes write_alone(const py::tuple& vector, const py::tuple& block, Choice choice, int dtype, int value_coding) {
+    const Entries<I> entries(vector, block, choice, dtype, value_coding);
+    Block<std::uint8_t> frame(entries.room());
+    std::int64_t size;
+    {
+        const py::gil_scoped_release unlocked;
+        size = entries.write(frame.data());
     }
-    return frames;
+    return frame.array(size);
 }
 
 // The number of frames, their lengths, the frames; and `front` bytes before.
@@ -99,19 +93,17 @@ Bytes write_together(const py::sequence& vectors, const py::sequence& blocks, Ch
     return message.array(at);
 }
 
-bool is_narrow(const py::sequence& vectors) {
-    return py::isinstance<Array<std::int32_t>>(py::cast<py::tuple>(vectors[0])[0]);
-}
+bool is_narrow(const py::tuple& vector) { return py::isinstance<Array<std::int32_t>>(vector[0]); }
 
-py::list write_frames(const py::sequence& vectors, const py::sequence& blocks, const std::string& coding, int dtype,
-                      int value_coding) {
-    const auto write = is_narrow(vectors) ? &write_singly<std::int32_t> : &write_singly<std::int64_t>;
-    return write(vectors, blocks, choice_of(coding), dtype, value_coding);
+Bytes write_frame_of(const py::tuple& vector, const py::tuple& block, const std::string& coding, int dtype,
+                     int value_coding) {
+    const auto write = is_narrow(vector) ? &write_alone<std::int32_t> : &write_alone<std::int64_t>;
+    return write(vector, block, choice_of(coding), dtype, value_coding);
 }
 
 Bytes write_message(const py::sequence& vectors, const py::sequence& blocks, const std::string& coding, int dtype,
                     int value_coding, std::int64_t front) {
-    const auto write = is_narrow(vectors) ? &write_together<std::int32_t> : &write_together<std::int64_t>;
+    const auto write = is_narrow(vectors[0]) ? &write_together<std::int32_t> : &write_together<std::int64_t>;
     return write(vectors, blocks, choice_of(coding), dtype, value_coding, front);
 }
 
@@ -189,7 +181,7 @@ py::list read_message(const Bytes& message, std::int64_t expected, bool wide) {
 }  // namespace
 
 void register_frame(py::module_& m) {
-    m.def("write_frames", &write_frames, py::arg("vectors"), py::arg("blocks"), py::arg("coding"), py::arg("dtype"),
+    m.def("write_frame", &write_frame_of, py::arg("vector"), py::arg("block"), py::arg("coding"), py::arg("dtype"),
           py::arg("value_coding"));
     m.def("write_message", &write_message, py::arg("vectors"), py::arg("blocks"), py::arg("coding"), py::arg("dtype"),
           py::arg("value_coding"), py::arg("front"));

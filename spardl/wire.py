@@ -63,28 +63,19 @@ class Codec:
 
     def encode(self, indices: Indices, values: Values, base: int, length: int) -> Bytes:
         """One frame. ``values`` are written as they are after ``round``."""
-        return self.encode_all([(indices, values)], [(base, length)])[0]
-
-    def encode_all(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> list[Bytes]:
-        """``encode`` for several blocks, given base and length of each."""
-        if (compiled := self.kernels.frames) is not None and vectors:
-            return compiled.write_frames(self._as_stored(vectors), blocks, *self._codes(vectors))
-        return self._put_together(vectors, blocks)
+        if (compiled := self.kernels.frames) is None:
+            return self._put_together([(indices, values)], [(base, length)])[0]
+        return compiled.write_frame((indices, self._payload(values)), (base, length), *self._codes(values))
 
     def encode_message(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> Any:
-        """A message of the frames of several blocks, as a payload."""
-        if (compiled := self.kernels.frames) is not None and vectors:
-            codes = self._codes(vectors)
-            return Draft(compiled.write_message(self._as_stored(vectors), blocks, *codes, FRONT_BYTES))
-        return join(self._put_together(vectors, blocks))
+        """A message of the frames of several blocks, given base and length of each, as a payload."""
+        if (compiled := self.kernels.frames) is None or not vectors:
+            return join(self._put_together(vectors, blocks))
+        stored = [(indices, self._payload(values)) for indices, values in vectors]
+        return Draft(compiled.write_message(stored, blocks, *self._codes(vectors[0][1]), FRONT_BYTES))
 
-    def _codes(self, vectors: Sequence[Pair]) -> tuple[str, int, int]:
-        return self.indices, _DTYPES.index(vectors[0][1].dtype), VALUE_CODINGS.index(self.values)
-
-    def _as_stored(self, vectors: Sequence[Pair]) -> Sequence[Pair]:
-        if self.values == "same":
-            return vectors
-        return [(indices, self._payload(values)) for indices, values in vectors]
+    def _codes(self, values: Values) -> tuple[str, int, int]:
+        return self.indices, _DTYPES.index(values.dtype), VALUE_CODINGS.index(self.values)
 
     def _put_together(self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]]) -> list[Bytes]:
         arrays = self.kernels.arrays

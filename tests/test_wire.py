@@ -166,7 +166,8 @@ def test_a_message_is_its_frames_whoever_writes_it(count, values):
         codec = Codec(kernels.load(name), "auto", values)
         vectors = [(indices, codec.round(of_them)[0]) for indices, of_them in vectors]
         message = np.concatenate(parts_of(codec.encode_message(vectors, blocks)))
-        assert message.tobytes() == np.concatenate(wire.join(codec.encode_all(vectors, blocks))).tobytes()
+        frames = [codec.encode(*vector, *block) for vector, block in zip(vectors, blocks, strict=True)]
+        assert message.tobytes() == np.concatenate(wire.join(frames)).tobytes()
         written.add(message.tobytes())
         for block, pair, (base, length) in zip(
             codec.decode_message(message, count, False), vectors, blocks, strict=True

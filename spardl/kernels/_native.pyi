@@ -54,13 +54,9 @@ def corrections(
 def add_where(dense: _Array, wanted: _Array, indices: _Array, values: _Array) -> None: ...
 def pack(indices: _Array, base: int, bits: int) -> tuple[_Words, _Words]: ...
 def unpack(low: _Words, high: _Words, count: int, base: int, bits: int, wide: bool) -> _Array: ...
-def write_frames(
-    vectors: Sequence[tuple[_Array, _Array]],
-    blocks: Sequence[tuple[int, int]],
-    coding: str,
-    dtype: int,
-    value_coding: int,
-) -> list[_Bytes]: ...
+def write_frame(
+    vector: tuple[_Array, _Array], block: tuple[int, int], coding: str, dtype: int, value_coding: int
+) -> _Bytes: ...
 def write_message(
     vectors: Sequence[tuple[_Array, _Array]],
     blocks: Sequence[tuple[int, int]],

@@ -134,10 +134,10 @@ class Arrays(Protocol):
 class FrameCoder(Protocol):
     """Compiled code for the frames of ``spardl.wire``, all of a message in one call."""
 
-    def write_frames(
-        self, vectors: Sequence[Pair], blocks: Sequence[tuple[int, int]], coding: str, dtype: int, value_coding: int
-    ) -> list[npt.NDArray[np.uint8]]:
-        """Of vectors whose values are as they are stored, with the base and length of each's block."""
+    def write_frame(
+        self, vector: Pair, block: tuple[int, int], coding: str, dtype: int, value_coding: int
+    ) -> npt.NDArray[np.uint8]:
+        """Of a vector whose values are as they are stored, with the base and length of its block."""
 
     def write_message(
         self,
@@ -148,7 +148,7 @@ class FrameCoder(Protocol):
         value_coding: int,
         front: int,
     ) -> npt.NDArray[np.uint8]:
-        """The message of these frames, behind so many bytes that are anybody's."""
+        """The message of the frames of several vectors, behind so many bytes that are anybody's."""
 
     def read_frames(
         self, frames: Sequence[npt.NDArray[np.uint8]], wide: bool
