@@ -1,6 +1,7 @@
 """What can go wrong, by name, and how an error on one rank is told to the others without pickle."""
 
 import json
+from collections.abc import Sequence
 
 
 class NonFiniteGradient(ValueError):
@@ -11,12 +12,31 @@ class NonFiniteGradient(ValueError):
         self.rank = rank
         self.index = index
 
-    def on(self, rank: int) -> "NonFiniteGradient":
-        """The same, told to those who know this rank by another number."""
+    def among(self, members: Sequence[int]) -> "NonFiniteGradient":
+        """The same, told to those who know the rank by its number in ``members``."""
+        rank = members[self.rank]
         if rank == self.rank:
             return self
         text = str(self).replace(f"on rank {self.rank}", f"on rank {rank}")
         return NonFiniteGradient(text, rank=rank, index=self.index).with_traceback(self.__traceback__)
+
+
+class DtypeDisagreement(TypeError):
+    """Two ranks have gradients of different types; by rank, so that all tell of it in the same words."""
+
+    def __init__(self, dtypes: dict[int, str]) -> None:
+        (a, dtype_a), (b, dtype_b) = sorted(dtypes.items())
+        super().__init__(f"ranks disagree on the gradient's dtype: {dtype_a} on rank {a}, {dtype_b} on rank {b}")
+        self.dtypes = dtypes
+
+    def among(self, members: Sequence[int]) -> "DtypeDisagreement":
+        """The same, told to those who know the ranks by their numbers in ``members``."""
+        dtypes = {members[rank]: dtype for rank, dtype in self.dtypes.items()}
+        return DtypeDisagreement(dtypes).with_traceback(self.__traceback__)
+
+
+# What collectives raise that tells of ranks, by their positions.
+TELLS_OF_RANKS = (NonFiniteGradient, DtypeDisagreement)
 
 
 class PeerTimeout(TimeoutError):
@@ -43,12 +63,6 @@ class WireError(ValueError):
     """A message is not what this version of spardl writes."""
 
 
-def dtype_disagreement(dtypes: dict[int, str]) -> TypeError:
-    """Two ranks have gradients of different types; by rank, so that all tell of it in the same words."""
-    (a, dtype_a), (b, dtype_b) = sorted(dtypes.items())
-    return TypeError(f"ranks disagree on the gradient's dtype: {dtype_a} on rank {a}, {dtype_b} on rank {b}")
-
-
 _TOLD_AS_THEMSELVES = (ValueError, TypeError, PeerError, OutOfStep, WireError, MemoryError)
 
 
@@ -57,7 +71,8 @@ _LONGEST_TEXT = 500  # characters; a notice stays short enough to be sent eagerl
 
 def to_notice(error: BaseException) -> bytes:
     """``error`` as bytes that ``from_notice`` turns into the same error on another rank."""
-    told: dict[str, str | int] = {"type": type(error).__name__, "text": str(error)[:_LONGEST_TEXT]}
+    kind = TypeError if isinstance(error, DtypeDisagreement) else type(error)  # nobody renumbers what was told
+    told: dict[str, str | int] = {"type": kind.__name__, "text": str(error)[:_LONGEST_TEXT]}
     if isinstance(error, NonFiniteGradient):
         told |= {"rank": error.rank, "index": error.index}
     return json.dumps(told).encode()

@@ -4,7 +4,7 @@ import numpy as np
 
 from spardl.collectives.bruck import bruck
 from spardl.effects import Allreduce, Collective
-from spardl.errors import dtype_disagreement
+from spardl.errors import DtypeDisagreement
 from spardl.kernels.api import Values
 
 
@@ -18,7 +18,7 @@ def dense_mpi(ranks: int, rank: int, grad: Values, out: Values) -> Collective[No
     dtypes = yield from bruck(range(ranks), rank, np.frombuffer(grad.dtype.name.encode(), np.uint8))
     for other, name in enumerate(dtypes):
         if name.tobytes().decode() != grad.dtype.name:
-            raise dtype_disagreement({rank: grad.dtype.name, other: name.tobytes().decode()})
+            raise DtypeDisagreement({rank: grad.dtype.name, other: name.tobytes().decode()})
     if ranks == 1:
         np.copyto(out, grad)
     else:

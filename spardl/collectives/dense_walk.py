@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from spardl import schedule
 from spardl.effects import Bytes, Collective, Exchange, Recv, Send
-from spardl.errors import dtype_disagreement
+from spardl.errors import DtypeDisagreement
 
 Array = npt.NDArray[Any]
 
@@ -57,5 +57,5 @@ class DenseWalk:
         expected = self._part(self._grad, step.receives)
         if len(arrived) != expected.nbytes:
             other = np.dtype(f"f{self._grad.itemsize * len(arrived) // expected.nbytes}")
-            raise dtype_disagreement({self._rank: str(self._grad.dtype), step.source: str(other)})
+            raise DtypeDisagreement({self._rank: str(self._grad.dtype), step.source: str(other)})
         return arrived.view(self._grad.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from spardl.effects import Bytes
-from spardl.errors import dtype_disagreement
+from spardl.errors import DtypeDisagreement
 from spardl.kernels import memory
 from spardl.kernels.api import Arrays, Pair
 from spardl.sparse import SparseVector, index_dtype
@@ -51,7 +51,7 @@ class Frames:
     def _checked(self, blocks: Sequence[Block], senders: Sequence[int]) -> list[Pair]:
         for block, sender in zip(blocks, senders, strict=True):
             if block.values.dtype != self.dtype:
-                raise dtype_disagreement({self.rank: str(self.dtype), sender: str(block.values.dtype)})
+                raise DtypeDisagreement({self.rank: str(self.dtype), sender: str(block.values.dtype)})
         return [(block.indices, block.values) for block in blocks]
 
 

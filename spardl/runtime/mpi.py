@@ -10,7 +10,7 @@ from mpi4py.MPI import Request
 
 from spardl import environment, timeline
 from spardl.effects import Allreduce, Collective, Effect, Exchange, Flush, Recv, Send
-from spardl.errors import NonFiniteGradient, PeerTimeout
+from spardl.errors import TELLS_OF_RANKS, PeerTimeout
 from spardl.runtime.backoff import Backoff
 from spardl.runtime.channel import Channel, Incoming, Outgoing, Told
 from spardl.runtime.group import FIRST_FREE, CommLike, Group, resolve
@@ -183,8 +183,8 @@ class Task(Generic[Result]):
             self._channel.end(failed=False)
             self._outcome = (stop.value,)
             return True
-        except NonFiniteGradient as error:  # collectives know ranks by their positions
-            raise error.on(self._channel.group.ranks[error.rank]) from None
+        except TELLS_OF_RANKS as error:
+            raise error.among(self._channel.group.ranks) from None
         finally:
             self.traffic.compute_seconds += time.perf_counter() - started
         self._arrived = None

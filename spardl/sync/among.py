@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from spardl.effects import Collective, Exchange, Recv, Send
-from spardl.errors import NonFiniteGradient
+from spardl.errors import TELLS_OF_RANKS
 
 Result = TypeVar("Result")
 
@@ -18,8 +18,8 @@ def among(members: Sequence[int], collective: Collective[Result]) -> Collective[
             effect = collective.send(answer)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        except NonFiniteGradient as error:
-            raise error.on(members[error.rank]) from None
+        except TELLS_OF_RANKS as error:
+            raise error.among(members) from None
         if isinstance(effect, Exchange):
             effect = replace(effect, to=members[effect.to], source=members[effect.source])
         elif isinstance(effect, Send):

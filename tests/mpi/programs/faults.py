@@ -141,6 +141,10 @@ def list_of_ranks():
     else:
         error = raises(spardl.NonFiniteGradient, [str(known)], lambda: allreduce.reduce(np.ones(N)))
         assert (error.rank, error.index) == (last, 1)
+    kind = np.float64 if me == last else np.float32
+    fresh = spardl.SparseAllreduce((world, members), N, k=60, timeout=5)
+    if len(members) > 1:
+        raises(TypeError, [f"float64 on rank {last}"], lambda: fresh.reduce(np.ones(N, kind)))
     words = [f"k: 60 on rank{'s' if P > 3 else ''} {', '.join(map(str, members[:-1]))} but 61 on rank {absent}"]
     raises(ValueError, words, lambda: spardl.SparseAllreduce((world, members), N, k=60 + (me == absent), timeout=5))
     if me != absent:
