@@ -42,6 +42,10 @@ def kernel_costs(chosen: Kernels, size: int = 2**21, density: float = 0.01) -> d
         "add_dense": (size, lambda: np.add(grad, residual, out=acc)),
         "check": (size, lambda: require_finite_gradient(grad, 0)),
     }
+    # What a reduce leaves to the next pass over its residual it only lists; else it writes that itself.
+    jobs["correct"] = jobs["settle"]
+    if (corrector := chosen.corrector) is not None:
+        jobs["correct"] = (2 * count, lambda: corrector.corrections([a], [(b, values)], [(b, values)]))
     costs = {name: _seconds(job) / elements for name, (elements, job) in jobs.items()}
     return costs | _overheads(chosen)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Profile:
         try:
             told: dict[str, Any] = json.loads(path.read_text())
             if told.pop("format") != FORMAT:
-                raise ValueError(f"expected format {FORMAT}")
+                raise ValueError(f"expected format {FORMAT}, of this spardl; measure again")
             exchange, ping, allreduce = (Line(**told.pop(name)) for name in ("exchange", "ping", "allreduce"))
             pairs = {pair: Line(**line) for pair, line in told.pop("pairs").items()}
             points = [(kind, size, seconds) for kind, size, seconds in told.pop("points")]

@@ -51,7 +51,7 @@ def _spardl_work(s: Setting, rounds: Sequence[Transfer]) -> Work:
             "select": round(_CANDIDATES * (s.k - s.k // p + own)) + scattered,
             "overlay": scattered,
             "add": exchanged + own * between,
-            "settle": 2 * s.k,
+            "correct" if s.teams == 1 else "settle": 2 * s.k,  # teams leave shares behind, which are added at once
             "pack": sent + own,
             "unpack": received,
             "frame": p + 2 * frames,  # blocks to select from, to write and to read

@@ -10,6 +10,7 @@ GAMMA = {
     "unpack": 3e-9,
     "overlay": 5e-9,
     "settle": 5e-9,
+    "correct": 1e-9,
     "add": 4e-9,
     "add_dense": 0.5e-9,
     "check": 0.1e-9,
