@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from spardl.cli.ending import exit_together
+from spardl.cli.ending import end_job, exit_together
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -53,7 +53,7 @@ def doctor(list_variables: bool, json_path: str | None, timeout: float) -> None:
     if _speaks(comm):
         _tell(report, fit, json_path)
     if report.stuck:
-        comm.Abort(1)  # those who did not answer would keep MPI from ending
+        end_job(comm, 1)
     exit_together(comm, 0 if fit else 1)
 
 

@@ -1,9 +1,14 @@
-"""Commands that fail on all ranks."""
+"""Commands that fail."""
 
+import contextlib
+import os
+import threading
 from pathlib import Path
 
 import pytest
 from mpi.launcher import launch
+
+from spardl.cli.ending import let_be_read
 
 PROGRAM = Path(__file__).parent / "programs" / "speaks_late.py"
 
@@ -15,3 +20,33 @@ def test_nobody_leaves_before_all_is_said(runner):
     done = launch(3, PROGRAM, python_flags=runner)
     assert done.returncode == 3, done.stdout
     assert done.stdout.count("Error: this is why") == 1, done.stdout
+
+
+@contextlib.contextmanager
+def stdout_of_a_launcher():
+    """The reading end of the pipe that stdout is meanwhile."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    launcher, stdout = os.fdopen(reading, "rb", buffering=0), os.fdopen(writing, "w")
+    with launcher, stdout, contextlib.redirect_stdout(stdout):
+        yield launcher
+
+
+def test_what_was_said_has_been_read_before_anything_else_happens():
+    read = []
+    with stdout_of_a_launcher() as launcher:
+        reader = threading.Timer(0.2, lambda: read.append(launcher.read(100)))
+        reader.start()
+        print("this is why")
+        let_be_read(within=60)
+        left = launcher.read(100)
+        reader.join()
+    assert left is None
+    assert read == [b"this is why\n"]
+
+
+def test_a_launcher_that_does_not_read_is_not_waited_for_for_ever():
+    with stdout_of_a_launcher() as launcher:
+        print("this is why")
+        let_be_read(within=0.05)
+        assert launcher.read(100) == b"this is why\n"
