@@ -4,11 +4,12 @@ import contextlib
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mpi.launcher import launch
 
-from spardl.cli.ending import let_be_read
+from spardl.cli.ending import end_job, let_be_read
 
 PROGRAM = Path(__file__).parent / "programs" / "speaks_late.py"
 
@@ -32,16 +33,15 @@ def stdout_of_a_launcher():
         yield launcher
 
 
-def test_what_was_said_has_been_read_before_anything_else_happens():
-    read = []
+def test_what_was_said_has_been_read_before_the_job_is_ended():
+    read, left = [], []
     with stdout_of_a_launcher() as launcher:
         reader = threading.Timer(0.2, lambda: read.append(launcher.read(100)))
         reader.start()
         print("this is why")
-        let_be_read(within=60)
-        left = launcher.read(100)
+        end_job(SimpleNamespace(Abort=lambda code: left.append((code, launcher.read(100)))), 7)
         reader.join()
-    assert left is None
+    assert left == [(7, None)]
     assert read == [b"this is why\n"]
 
 
