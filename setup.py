@@ -60,7 +60,7 @@ setup(
     package_data={"spardl": ["py.typed"], "spardl.kernels": ["*.pyi"]},
     ext_modules=[native],
     cmdclass={"build_ext": OptionalBuildExt},
-    install_requires=["numpy>=1.26", "numba>=0.60", "mpi4py>=4.0", "click>=8.1", "rich>=13"],
+    install_requires=["numpy>=1.26", "numba>=0.60", "mpi4py>=4.0", "click>=8.1", "rich>=13", "xxhash>=3.4"],
     extras_require={
         "torch": ["torch>=2.6"],
         "cuda12": ["cupy-cuda12x>=14", "numba-cuda[cu12]>=0.30"],  # gradients on GPUs; which one the driver decides
