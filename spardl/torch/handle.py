@@ -24,6 +24,7 @@ from spardl.runtime.mpi import Task, advance_all, wait_all
 from spardl.torch import checkpoint
 from spardl.torch.amp import NoScaler, ScalerGuard
 from spardl.torch.buckets import Bucket, BucketBuilder
+from spardl.torch.checks import Unchanged
 from spardl.torch.flat import FlatBucket
 from spardl.torch.layout import DENSE, ROWS, SPARSE, BucketPlan, memory_strides, plan_buckets
 from spardl.torch.start import broadcast_tensors
@@ -69,7 +70,7 @@ class Handle:
         self._dense_names, self._bucket_bytes = dense_names, bucket_bytes
         self._overlap = overlap and not (isinstance(sync, SparDL) and sync.local_clip is not None)
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
-        self._known = self._count_parameters()
+        self._unchanged = Unchanged(optimizer, self._parameters)
 
         self._builder = BucketBuilder(self._parameters, sync, comm, group, timeout, warn_after)
         self._buckets: list[Bucket] = []  # laid out in the first synchronisation, when backward's order is known
@@ -405,26 +406,11 @@ class Handle:
             return problem
         if self._paused:
             return RuntimeError("step() or synchronize() inside no_sync(): leave the block before the last backward()")
-        if self._count_parameters() != self._known:
-            return RuntimeError(
-                f"the optimizer has {self._count_parameters()} parameters, but had {self._known} when distribute() was "
-                "called; after adding parameters call handle.remove() and distribute() again"
-            )
-        for group in self._optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and id(parameter) not in self._names:
-                    return RuntimeError(
-                        f"a parameter of shape {list(parameter.shape)} has a gradient, but was frozen or another one "
-                        "when distribute() was called; after such a change call handle.remove() and distribute() again"
-                    )
-        return None
+        return self._unchanged.problem()
 
     def _require_between_steps(self, call: str) -> None:
         if any(bucket.task is not None for bucket in self._buckets):
             raise RuntimeError(f"{call} between backward() and step(): finish the step first")
-
-    def _count_parameters(self) -> int:
-        return sum(len(group["params"]) for group in self._optimizer.param_groups)
 
     def _weight_decay(self) -> dict[str, float]:
         return {
