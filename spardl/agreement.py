@@ -12,7 +12,9 @@ from spardl.effects import Collective
 from spardl.runtime.channel import Channel
 from spardl.runtime.group import Group
 from spardl.runtime.inspector import warning_time
+from spardl.runtime.meeting import duplicate
 from spardl.runtime.mpi import Task, shared_channel
+from spardl.runtime.sums import Sums
 
 
 def open_channel(
@@ -39,8 +41,37 @@ def open_channel(
         raise error
     _raise_disagreement(gathered, what, group.ranks)
     pair = max(told["next"] for told in gathered)
+    if group.is_recycled(pair):
+        pair = _unused_pair(group, pair, timeout, what)
     group.home.next_free = pair + 1
     return Channel(group, pair, warning)
+
+
+def _unused_pair(group: Group, pair: int, timeout: float, what: str) -> int:
+    """The first pair of tags, from ``pair`` on, that no object of any rank uses."""
+    while True:
+        told = gather_json(group, group.first_unused(pair), timeout, f"building {what}")
+        if None in told:
+            raise RuntimeError(
+                f"{what}: all tags of this MPI are in use by other objects of rank {group.ranks[told.index(None)]}. "
+                "Drop objects that are not needed any more, or build some on a communicator of their own."
+            )
+        if min(told) == max(told):
+            return int(told[0])
+        pair = max(told)
+
+
+def prepare_sums(channel: Channel, timeout: float) -> None:
+    """Gives the channel a communicator for its ``sum``. All ranks do it, and their group is a whole communicator."""
+    group = channel.group
+    made = group.home.sums
+    free = [sums.number for sums in made if sums.is_free]
+    told = gather_json(group, free, timeout, "preparing sums of the MPI library")
+    common = set(free).intersection(*told)
+    if not common:
+        made.append(Sums(duplicate(group.comm, timeout), len(made)))
+    channel.sums = made[min(common, default=-1)]
+    channel.sums.lend_to(channel)
 
 
 def gather_json(group: Group, mine: Any, timeout: float, name: str) -> list[Any]:

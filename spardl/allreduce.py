@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl import kernels, schedule, timeline
-from spardl.agreement import open_channel
+from spardl.agreement import open_channel, prepare_sums
 from spardl.collectives.reducer import Reducer
 from spardl.collectives.rivals import DENSE, RIVALS
 from spardl.collectives.spardl import SparDL, choose_sag
@@ -113,7 +113,7 @@ class SparseAllreduce:
 
         self._channel = open_channel(self._group, config, self._timeout, "SparseAllreduce", warn_after)
         if algorithm == "dense_mpi" or (algorithm == AUTO and not isinstance(comm, tuple)):
-            self._channel.prepare_sums(self._timeout)
+            prepare_sums(self._channel, self._timeout)
         self.plan: list[Prediction] = []
         if AUTO in (algorithm, teams):
             self._make_plan(comm, profile)

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from spardl import kernels
-from spardl.agreement import gather_json, open_channel
+from spardl.agreement import gather_json, open_channel, prepare_sums
 from spardl.cost.fit import fit_line
 from spardl.cost.kernels import kernel_costs
 from spardl.cost.profile import Line, Profile
@@ -43,7 +43,7 @@ def measure(
     patterns = {"exchange": _all_at_once, "ping": _ping(0, group.size - 1)}
     if not isinstance(comm, tuple):  # the library's own needs a whole communicator
         patterns["allreduce"] = _library_sum
-        stopwatch.channel.prepare_sums(seconds)
+        prepare_sums(stopwatch.channel, seconds)
     points: list[tuple[str, int, float]] = []
     for number, size in enumerate(sizes):
         for kind, pattern in patterns.items():

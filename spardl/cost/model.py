@@ -7,7 +7,7 @@ from spardl.collectives.spardl import choose_sag
 from spardl.cost.profile import Profile
 from spardl.cost.traffic import Message, Setting, Transfer, transfers
 from spardl.cost.work import Work, beside_first_round, work
-from spardl.runtime.channel import ENVELOPE_BYTES
+from spardl.effects import FRONT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def predict(
 
 
 def _bytes(message: Message | None, setting: Setting) -> int:
-    return 0 if message is None else ENVELOPE_BYTES + message.bytes(setting)
+    return 0 if message is None else FRONT_BYTES + message.bytes(setting)
 
 
 def _message_seconds(profile: Profile, algorithm: str, setting: Setting, rounds: Sequence[Transfer]) -> list[float]:

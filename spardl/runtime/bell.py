@@ -8,6 +8,7 @@ from time to time as well. Ranks of other hosts, or of other containers, do not 
 import secrets
 import select
 import socket
+import threading
 import weakref
 from collections.abc import Collection
 from contextlib import suppress
@@ -25,8 +26,7 @@ class Bell:
         weakref.finalize(self, self._socket.close)
         self._socket.setblocking(False)
         self._socket.bind(b"\0" + self.name)
-        self._rung = select.poll()
-        self._rung.register(self._socket, select.POLLIN)
+        self._polls = threading.local()  # one for each thread that listens: two may not use the same at once
 
     def reaches(self, name: bytes) -> bool:
         """Whether the bell of that name is on this host, and its rank still there."""
@@ -41,12 +41,19 @@ class Bell:
 
     def wait(self, milliseconds: int, ringers: Collection[bytes]) -> bool:
         """Sleeps until one of these, by their bells' names, has rung, or nobody has for so long. True if one has."""
-        heard = False
+        heard, rung = False, self._poll()
         with suppress(BlockingIOError):  # another thread that waits was quicker
-            while self._rung.poll(0 if heard else milliseconds):
+            while rung.poll(0 if heard else milliseconds):
                 _, ringer = self._socket.recvfrom(1)
                 heard |= ringer[1:] in ringers
         return heard
+
+    def _poll(self) -> select.poll:
+        if not hasattr(self._polls, "own"):
+            self._polls.own = select.poll()
+            self._polls.own.register(self._socket, select.POLLIN)
+        own: select.poll = self._polls.own
+        return own
 
 
 @cache

@@ -7,7 +7,6 @@ hear it answer with what they wait for, and whoever has not spoken by the end of
 """
 
 import json
-import struct
 import time
 from collections import defaultdict, deque
 from dataclasses import dataclass
@@ -16,21 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from spardl.effects import FRONT_BYTES, Bytes, Draft, front_of, parts_of
-from spardl.errors import OutOfStep, from_notice, to_notice
+from spardl.effects import FRONT_BYTES, Bytes
+from spardl.errors import OutOfStep, WireError, from_notice, to_notice
 from spardl.kernels import memory
 from spardl.kernels.api import Messages
 from spardl.runtime import farewell
 from spardl.runtime.bell import my_bell
-from spardl.runtime.group import Group
+from spardl.runtime.envelope import Stamp, checked_stamp, sealed, stamp_of
+from spardl.runtime.group import FIRST_FREE, Group
 from spardl.runtime.inspector import Lookout
-from spardl.runtime.meeting import duplicate
 from spardl.runtime.stall import Report
+from spardl.runtime.sums import Sums
 
-_ENVELOPE = struct.Struct(f"<4sI{FRONT_BYTES - 8}x")  # magic, number of the call; so long, the payload stays aligned
-ENVELOPE_BYTES = _ENVELOPE.size
-_MAGIC = b"SPDL"
-_NOTICE = struct.Struct("<4sIB3x")
 _FAULT, _STALL, _WAIT = 1, 2, 3
 _NOTICE_TAKES_AT_MOST = 1.0  # seconds
 # An MPI may take one packet off its queue whenever it is asked, and receipts for what was sent are packets too.
@@ -58,8 +54,11 @@ class Channel:
         self.group, self.pair, self.warn_after = group, pair, warn_after
         self.lookout = Lookout(group.size)
         self.track: int | None = None  # in the timeline, if there is one
+        self.flight: Any = None  # the collective that is under way
         self.messages: Messages = memory.HOST.messages  # where they are made and arrive; a GPU's, if MPI reads that
         self._data_tag, self._control_tag = group.tags(pair)
+        self._generation = group.generation(pair)
+        group.home.in_use[self._data_tag] = self
         self._bell, self._bells = my_bell(), group.bells
         self._position = {rank: position for position, rank in enumerate(group.ranks)}
         self._call = 0
@@ -69,8 +68,7 @@ class Channel:
         self._notices: defaultdict[int, list[Notice]] = defaultdict(list)
         self._status = MPI.Status()  # one for all probes: polling is what a waiting rank does most
         self._early: defaultdict[int, deque[Bytes]] = defaultdict(deque)  # of later calls, by source
-        self._sums: MPI.Intracomm | None = None  # for the library's collectives, which must not overtake each other
-        self._unfinished = MPI.REQUEST_NULL  # a sum of a call that was given up
+        self.sums: Sums | None = None  # for the library's own all-reduce
         self._outbox: list[tuple[MPI.Request, Any]] = []  # sends under way that nobody waits for, with their buffers
         if group.size > 1:
             farewell.remember(self)
@@ -153,14 +151,15 @@ class Channel:
 
     def _require_in_step(self) -> None:
         """A rank may go on to the next call because this one failed there; then it told us, and that is on its way."""
-        ahead = [source for source, early in self._early.items() if early and _call_of(early[0]) > self._call]
+        ahead = [source for source, early in self._early.items() if early and stamp_of(early[0]).call > self._call]
         if not ahead:
             self._ahead_since = None
         elif self._ahead_since is None:
             self._ahead_since = time.monotonic()
         elif time.monotonic() > self._ahead_since + _NOTICE_TAKES_AT_MOST:
+            there = stamp_of(self._early[ahead[0]][0]).call
             raise OutOfStep(
-                f"rank {self._name(ahead[0])} is in call {_call_of(self._early[ahead[0]][0])} of this collective, rank "
+                f"rank {self._name(ahead[0])} is in call {there} of this collective, rank "
                 f"{self._name(self.group.me)} in {self._call}. Every rank has to make the same calls in the same order."
             )
 
@@ -169,7 +168,8 @@ class Channel:
         return self.group.ranks[position]
 
     def _tell(self, kind: int, body: bytes) -> None:
-        notice = _NOTICE.pack(_MAGIC, self._call, kind) + body
+        text = np.frombuffer(bytes([kind]) + body, np.uint8)
+        notice = sealed(text, Stamp(self._generation, self._call), memory.HOST.messages)
         for position, rank in enumerate(self.group.ranks):
             if position != self.group.me:
                 self._outbox.append((self.group.comm.Isend([notice, MPI.BYTE], rank, self._control_tag), notice))
@@ -180,48 +180,46 @@ class Channel:
             message = self.group.comm.Improbe(MPI.ANY_SOURCE, self._control_tag, status)
             if message is None:
                 return
-            buffer = bytearray(status.Get_count(MPI.BYTE))
+            buffer = np.empty(status.Get_count(MPI.BYTE), np.uint8)
             message.Recv([buffer, MPI.BYTE])
-            _, call, kind = _NOTICE.unpack_from(buffer)
-            sender, body = self._position[status.Get_source()], bytes(buffer[_NOTICE.size :])
-            if kind == _WAIT:
-                self.lookout.hear(sender, Report.from_bytes(body) if body else None)
-            else:
-                self._notices[call].append(Notice(sender, call, kind, body))
+            self._take_in(buffer, self._position[status.Get_source()])
+
+    def _take_in(self, message: Bytes, sender: int) -> None:
+        try:
+            generation, call = checked_stamp(message, self._name(sender))
+        except (WireError, OutOfStep) as error:  # as if the sender had told of it
+            self._notices[self._call].append(Notice(sender, self._call, _FAULT, to_notice(error)))
+            return
+        if generation != self._generation:
+            return
+        kind, body = int(message[FRONT_BYTES]), message[FRONT_BYTES + 1 :].tobytes()
+        if kind == _WAIT:
+            self.lookout.hear(sender, Report.from_bytes(body) if body else None)
+        else:
+            self._notices[call].append(Notice(sender, call, kind, body))
 
     # -- data ----------------------------------------------------------------------------------------------------------
 
     def send(self, to: int, payload: Any) -> "Outgoing":
-        if isinstance(payload, Draft):
-            message = payload.paper
-            _ENVELOPE.pack_into(message.data, 0, _MAGIC, self._call)
-        else:
-            envelope = np.frombuffer(_ENVELOPE.pack(_MAGIC, self._call), np.uint8)
-            message = self.messages.seal([envelope, *parts_of(payload)])
+        message = sealed(payload, Stamp(self._generation, self._call), self.messages)
         request = self.group.comm.Isend([self.messages.handle(message), MPI.BYTE], self.group.ranks[to], self._data_tag)
         if self._bell is not None and (name := self._bells[to]) is not None:
             self._bell.ring(name)
         return Outgoing(request, message, to)
 
-    def prepare_sums(self, timeout: float) -> None:
-        """Makes a communicator for this channel's ``sum``; all ranks do, and their group is a whole communicator."""
-        self._sums = duplicate(self.group.comm, timeout)
-        self.group.home.owned.append(self._sums)
-
     def sum(self, values: Any, out: Any) -> MPI.Request:
         """Starts the library's all-reduce."""
-        if self._sums is None:
+        if self.sums is None:
             raise RuntimeError("Allreduce: only SparseAllreduce(algorithm='dense_mpi') prepares for it")
-        return self._sums.Iallreduce(values, out)
+        return self.sums.start(values, out)
 
     def abandon_sum(self, request: MPI.Request, buffers: Any) -> None:
-        """Leaves a sum to complete, which it does if all ranks have begun it; it cannot be called off."""
-        self._outbox.append((request, buffers))
-        self._unfinished = request
+        assert self.sums is not None
+        self.sums.abandon(request, buffers)
 
     def require_sound(self) -> None:
         """Raises if a sum of an earlier call is not over: this call's would be taken for it by the other ranks."""
-        if not self._unfinished.Test():
+        if self.sums is not None and not self.sums.is_sound:
             raise RuntimeError(
                 f"rank {self._name(self.group.me)} is still in an Allreduce of the MPI library that an earlier call "
                 "gave up; build the SparseAllreduce anew"
@@ -240,7 +238,9 @@ class Channel:
     def arriving(self, source: int) -> "Incoming | None":
         """The next message from ``source``, if it has come; it may still be on its way into the buffer."""
         if early := self._early[source]:
-            return Incoming(MPI.REQUEST_NULL, early.popleft(), source) if _call_of(early[0]) <= self._call else None
+            return (
+                Incoming(MPI.REQUEST_NULL, early.popleft(), source) if stamp_of(early[0]).call <= self._call else None
+            )
         ask, rank = self.group.comm.Improbe, self.group.ranks[source]
         for _ in range(_ASKS):
             if (message := ask(rank, self._data_tag, self._status)) is not None:
@@ -257,20 +257,24 @@ class Channel:
     def accept(self, incoming: "Incoming") -> Bytes | None:
         """The payload of a received message, or None if it is of another call: left over, or early."""
         message = self.messages.opened(incoming.buffer)
-        call = _call_of(message)
+        generation, call = checked_stamp(message, self._name(incoming.source))
+        if generation != self._generation:
+            self._require_own_tags()
+            return None
         if call > self._call:
             self._early[incoming.source].append(message)
         if call != self._call:
             return None
-        payload: Bytes = message[_ENVELOPE.size :]
+        payload: Bytes = message[FRONT_BYTES:]
         return payload
 
-
-def _call_of(message: Bytes) -> int:
-    magic, call = _ENVELOPE.unpack_from(front_of(message, _ENVELOPE.size))
-    if magic != _MAGIC:
-        raise OutOfStep("a message arrived that spardl did not send: is something else using its tags?")
-    return int(call)
+    def _require_own_tags(self) -> None:
+        """What an object that is gone has left on these tags does no harm. Two lists of ranks may share theirs."""
+        if self.pair < FIRST_FREE:
+            raise OutOfStep(
+                f"messages of two lists of ranks meet on one tag, one of them {list(self.group.ranks)}. "
+                "Build a communicator for one of the lists, with comm.Create_group."
+            )
 
 
 class Outgoing(NamedTuple):

@@ -1,6 +1,7 @@
 """The ranks that a collective runs on, and a place on their communicator where no other messages are."""
 
 import socket
+import weakref
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,13 +13,16 @@ from mpi4py import MPI
 from spardl import timeline
 from spardl.runtime import launch
 from spardl.runtime.meeting import Acquaintance, duplicate, introduce
+from spardl.runtime.sums import Sums
 
 CommLike: TypeAlias = MPI.Intracomm | tuple[MPI.Intracomm, Sequence[int]]
 
 # Tags come in pairs, data and control. Those below FIRST_FREE serve calls that have no object of their own: one pair
-# for the whole communicator, the others for lists of ranks, by checksum.
+# for the whole communicator, the others for lists of ranks, by checksum. Pairs are numbered without end; when there are
+# no more tags, those of objects that are gone are used again, in another generation.
 FIRST_FREE = 1024
 _BAND = 1 << 15  # pairs of tags at the top of the tag space, used where the communicator is the caller's own
+_GENERATIONS = 1 << 16
 
 
 @dataclass(slots=True)
@@ -26,8 +30,9 @@ class Home:
     """What this process keeps for one communicator, as an attribute of it."""
 
     private: MPI.Intracomm | None = None
-    owned: list[MPI.Intracomm] = field(default_factory=list)  # duplicates for the library's own collectives
+    sums: list[Sums] = field(default_factory=list)  # duplicates for the library's own collectives
     next_free: int = FIRST_FREE
+    in_use: "weakref.WeakValueDictionary[int, Any]" = field(default_factory=weakref.WeakValueDictionary)  # by data tag
     shared: dict[Any, Any] = field(default_factory=dict)  # channels for calls without an object
     measured: dict[tuple[int, ...], Any] = field(default_factory=dict)  # profiles, by the ranks they are of
     known: tuple[Acquaintance, ...] = ()  # by rank, once the whole communicator was used
@@ -64,11 +69,40 @@ class Group:
         return [self.home.known[rank].bell if self.home.known else None for rank in self.ranks]
 
     def tags(self, pair: int) -> tuple[int, int]:
-        """The data and control tag of a pair, wrapped into the tags that this MPI has."""
-        limit = int(self.comm.Get_attr(MPI.TAG_UB) or 32767) + 1
-        band = limit if self.isolated else min(limit // 2, 2 * _BAND)
-        data = limit - band + 2 * (pair % (band // 2))
+        """The data and control tag of a pair."""
+        limit = self._tag_limit
+        recycled = max(0, pair - FIRST_FREE) % self._recyclable
+        data = limit - self._band + 2 * (min(pair, FIRST_FREE) + recycled)
         return data, data + 1
+
+    def generation(self, pair: int) -> int:
+        """How often the tags of this pair were used before; below FIRST_FREE, what tells lists of ranks apart."""
+        if 0 < pair < FIRST_FREE:
+            return zlib.crc32(repr(self.ranks).encode()) >> 16
+        return max(0, pair - FIRST_FREE) // self._recyclable % _GENERATIONS
+
+    def first_unused(self, pair: int) -> int | None:
+        """The first pair from this one on whose tags no object of this process uses; None if there is none."""
+        candidates = range(pair, pair + self._recyclable)
+        return next((other for other in candidates if self.tags(other)[0] not in self.home.in_use), None)
+
+    def is_recycled(self, pair: int) -> bool:
+        """Whether its tags have been used before."""
+        return pair >= FIRST_FREE + self._recyclable
+
+    @property
+    def _tag_limit(self) -> int:
+        return int(self.comm.Get_attr(MPI.TAG_UB) or 32767) + 1
+
+    @property
+    def _band(self) -> int:
+        """How many tags are ours, at the top of the range."""
+        return self._tag_limit if self.isolated else min(self._tag_limit // 2, 2 * _BAND)
+
+    @property
+    def _recyclable(self) -> int:
+        """How many pairs there are for objects."""
+        return self._band // 2 - FIRST_FREE
 
     def shared_pair(self) -> int:
         if self.ranks == tuple(range(self.comm.size)):
@@ -83,9 +117,10 @@ def _keyval() -> int:
 
 def _forget(_comm: MPI.Comm, _keyval: int, home: Home) -> None:
     if not MPI.Is_finalized():
-        for comm in (*home.owned, home.private):
-            if comm is not None:
-                comm.Free()
+        for sums in home.sums:
+            sums.comm.Free()
+        if home.private is not None:
+            home.private.Free()
 
 
 def resolve(comm: CommLike, timeout: float) -> Group:

@@ -6,14 +6,19 @@ When no rank can move, that is a deadlock of the algorithm, and the error says w
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
-from spardl.effects import Allreduce, Bytes, Collective, Effect, Exchange, Recv, Send, parts_of
+from spardl.effects import FRONT_BYTES, Allreduce, Bytes, Collective, Effect, Exchange, Recv, Send
 from spardl.errors import Deadlock
 from spardl.kernels import memory
 from spardl.kernels.api import Messages
+from spardl.runtime.envelope import Stamp, checked_stamp, sealed
 from spardl.runtime.traffic import Traffic
+
+# Told the sender, the receiver and a message in its envelope, which it may change: what a faulty network does.
+Damage: TypeAlias = Callable[[int, int, Bytes], None]
+_STAMP = Stamp(0, 0)  # there is one call
 
 
 def loopback(
@@ -36,8 +41,9 @@ class Loopback:
         *,
         seed: int | None = None,
         messages: Sequence[Messages] | None = None,
+        damage: Damage | None = None,
     ) -> None:
-        self._generators = list(generators)
+        self._generators, self._damage = list(generators), damage
         self._messages = messages or [memory.HOST.messages] * len(self._generators)
         self._order = None if seed is None else random.Random(seed)
         self._mail: defaultdict[tuple[int, int], deque[Bytes]] = defaultdict(deque)
@@ -83,22 +89,26 @@ class Loopback:
         if not 0 <= effect.to < len(self._generators):
             raise ValueError(f"rank {rank} sends to rank {effect.to}, but there are {len(self._generators)} ranks")
         here, there = self._messages[rank], self._messages[effect.to]
-        sealed = here.seal(parts_of(effect.payload))  # a copy: the sender may use its buffer again
-        arriving = there.inbox(len(sealed))
-        there.handle(arriving)[:] = here.handle(sealed)
-        payload = there.opened(arriving)
-        self._mail[rank, effect.to].append(payload)
+        message = sealed(effect.payload, _STAMP, here)
+        arriving = there.inbox(len(message))  # a copy: the sender may use its buffer again
+        there.handle(arriving)[:] = here.handle(message)
+        if self._damage is not None:
+            self._damage(rank, effect.to, arriving)
+        self._mail[rank, effect.to].append(there.opened(arriving))
         self.traffic[rank].messages_sent += 1
-        self.traffic[rank].bytes_sent += len(payload)
+        self.traffic[rank].bytes_sent += len(message) - FRONT_BYTES
 
     def _deliver(self) -> list[tuple[int, Bytes | None]]:
         """The ranks whose message is there, taken off the waiting list."""
         able = [rank for rank, effect in self._waiting.items() if self._mail[effect.source, rank]]
         delivered: list[tuple[int, Bytes | None]] = []
         for rank in able:
-            message = self._mail[self._waiting.pop(rank).source, rank].popleft()
-            self.traffic[rank].bytes_received += len(message)
-            delivered.append((rank, message))
+            source = self._waiting.pop(rank).source
+            message = self._mail[source, rank].popleft()
+            checked_stamp(message, source)
+            payload = message[FRONT_BYTES:]
+            self.traffic[rank].bytes_received += len(payload)
+            delivered.append((rank, payload))
         return delivered + self._sum_up()
 
     def _sum_up(self) -> list[tuple[int, Bytes | None]]:

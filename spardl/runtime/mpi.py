@@ -1,7 +1,9 @@
 """Drives collectives on real ranks: buffers only, every wait with a deadline, any number of collectives in flight."""
 
 import json
+import threading
 import time
+import weakref
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -58,7 +60,102 @@ def shared_channel(group: Group) -> Channel:
 
 
 class Task(Generic[Result]):
-    """A collective in flight. ``advance`` it now and then, or ``wait`` for it."""
+    """A collective that was started. ``advance`` it now and then, or ``wait`` for it.
+
+    Whoever waits, for whichever task, drives all collectives that its thread has in flight: ranks may wait for theirs
+    in different orders. A task that is dropped still runs to its end, at the latest in its object's next call.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        generator: Collective[Result],
+        timeout: float,
+        name: str = "collective",
+        number: int | None = None,
+        warn_after: float | None = None,
+    ) -> None:
+        self._flight = Flight(channel, generator, timeout, name, number, warn_after)
+        self._flight.held_by = weakref.ref(self)
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._flight.traffic
+
+    @property
+    def done(self) -> bool:
+        return self._flight.done
+
+    @property
+    def error(self) -> BaseException | None:
+        """What it ended with, if that was an error."""
+        return self._flight.error
+
+    def advance(self) -> bool:
+        """Moves as far as possible without waiting. True if anything moved; errors are raised, here and in wait."""
+        return self._flight.advance()
+
+    def wait(self) -> Result:
+        """Drives the collective to its end and returns its result."""
+        _land([self._flight])
+        return self._flight.result
+
+    def abort(self, error: Exception) -> None:
+        """Ends the collective, on all ranks with ``error``, unless it has ended."""
+        self._flight.abort(error)
+
+    def call_off(self) -> None:
+        """Ends the collective on this rank alone; the others have to be told by some other way."""
+        self._flight.call_off()
+
+
+def wait_all(tasks: Sequence[Task[Any]]) -> list[Any]:
+    """Drives several collectives at once to their ends. Raises when all have ended, the error of the first in order:
+    so all ranks raise the same one.
+    """
+    _land([task._flight for task in tasks])
+    return [task.wait() for task in tasks]
+
+
+def advance_all(tasks: Sequence[Task[Any]]) -> bool:
+    """Moves several collectives as far as possible without waiting. True if anything moved; wait raises errors."""
+    return _advance_all([task._flight for task in tasks])
+
+
+class _Thread(threading.local):
+    """What one thread has in flight; a dict because it keeps the order."""
+
+    def __init__(self) -> None:
+        self.flights: dict[Flight[Any], None] = {}
+
+
+_thread = _Thread()
+
+
+def _land(flights: Sequence["Flight[Any]"]) -> None:
+    """Until all of these have ended. Drives whatever else this thread has in flight, which others may wait for."""
+    pause = Backoff()
+    while not all(flight.done for flight in flights):
+        moving = list(_thread.flights | dict.fromkeys(flights))
+        if _advance_all(moving):
+            pause.reset()
+        else:
+            ringers = [flight.ringers for flight in moving if not flight.done]
+            pause(tuple(chain(*ringers)) if all(ringers) else ())
+
+
+def _advance_all(flights: Sequence["Flight[Any]"]) -> bool:
+    moved = False
+    for flight in flights:
+        try:
+            moved |= flight.advance()
+        except Exception:  # kept by the flight
+            moved = True
+    return moved
+
+
+class Flight(Generic[Result]):
+    """A collective on its way: the call on its channel, what it waits for, and how it ended."""
 
     def __init__(
         self,
@@ -86,7 +183,18 @@ class Task(Generic[Result]):
         if number is not None:
             self._warn_after = 0.0  # whoever makes such calls has other ways with ranks that do not answer
         self._inspector: Inspector | None = None
+        self.held_by: weakref.ref[Task[Result]] | None = None
+        self._settle_dropped(channel)
         self._call = channel.begin(number)
+        channel.flight = self
+        self._registered = _thread.flights
+        self._registered[self] = None
+
+    def _settle_dropped(self, channel: Channel) -> None:
+        """If nobody holds the channel's last task any more: the other ranks want its end all the same."""
+        last: Flight[Any] | None = channel.flight
+        if last is not None and not last.done and (last.held_by is None or last.held_by() is None):
+            _land([last])
 
     def _traced(self, generator: Collective[Result]) -> Collective[Result]:
         """As it is, unless there is a timeline."""
@@ -135,14 +243,10 @@ class Task(Generic[Result]):
         except BaseException as error:
             raise self._fail(error) from None
 
-    def wait(self) -> Result:
-        """Drives the collective to its end and returns its result."""
-        pause = Backoff()
-        while self._outcome is None:
-            if self.advance():
-                pause.reset()
-            if self._outcome is None:  # it has moved as far as it can
-                pause(self.ringers)
+    @property
+    def result(self) -> Result:
+        """What it returned; raises what it ended with."""
+        assert self._outcome is not None
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         return self._outcome[0]
@@ -181,7 +285,7 @@ class Task(Generic[Result]):
             if self._inspector is not None:
                 self._inspector.go_on()
             self._channel.end(failed=False)
-            self._outcome = (stop.value,)
+            self._landed((stop.value,))
             return True
         except TELLS_OF_RANKS as error:
             raise error.among(self._channel.group.ranks) from None
@@ -289,7 +393,12 @@ class Task(Generic[Result]):
             self._channel.abandon(self._incoming.request, self._incoming.buffer)
         self._channel.end(failed=True)
         self._generator.close()
-        self._outcome = error
+        self._landed(error)
+
+    def _landed(self, outcome: tuple[Result] | BaseException) -> None:
+        self._outcome = outcome
+        self._registered.pop(self, None)
+        self._channel.flight = None
 
 
 def _flushed(generator: Collective[Result]) -> Collective[Result]:
@@ -297,28 +406,3 @@ def _flushed(generator: Collective[Result]) -> Collective[Result]:
     result = yield from generator
     yield Flush("delivery")
     return result
-
-
-def wait_all(tasks: Sequence[Task[Any]]) -> list[Any]:
-    """Drives several collectives at once to their ends. Raises when all have ended, the error of the first in order:
-    so all ranks raise the same one.
-    """
-    pause = Backoff()
-    while not all(task.done for task in tasks):
-        if advance_all(tasks):
-            pause.reset()
-        else:
-            ringers = [task.ringers for task in tasks if not task.done]
-            pause(tuple(chain(*ringers)) if all(ringers) else ())
-    return [task.wait() for task in tasks]
-
-
-def advance_all(tasks: Sequence[Task[Any]]) -> bool:
-    """Moves several collectives as far as possible without waiting. True if anything moved; wait raises errors."""
-    moved = False
-    for task in tasks:
-        try:
-            moved |= task.advance()
-        except Exception:  # kept by the task
-            moved = True
-    return moved

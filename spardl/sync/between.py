@@ -41,7 +41,7 @@ class Between:
         self._dtype = np.dtype(dtype)
         self._closing, post = (open_channel(everyone, dict, timeout, "RNA between groups") for _ in range(2))
         farewell.forget(self._closing)  # it is the thread's
-        self.post = Post(everyone, post.pair)
+        self.post = Post(post)
         self._averager = Averager([len(group) for group in groups])
         self._paces = Paces(groups) if regroups else None
         self._leads = {group[0]: number for number, group in enumerate(groups)}

@@ -95,7 +95,7 @@ class Engine:
         self._rounds, self._closing, post = (open_channel(group, dict, timeout, "RNA") for _ in range(3))
         for channel in (self._rounds, self._closing):
             farewell.forget(channel)  # it is the thread's, which tells the others itself
-        self._post = Post(group, post.pair)
+        self._post = Post(post)
         self._worker = _Driven(worker(group.me, box, part))
         scheduler = Scheduler(group.size, policy, patience, terms, lambda: box.shift is not None)
         self._scheduler = _Driven(scheduler.run()) if group.me == SCHEDULER else None

@@ -6,18 +6,24 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from spardl.effects import Bytes
-from spardl.runtime.group import Group
+from spardl.effects import FRONT_BYTES, Bytes
+from spardl.kernels import memory
+from spardl.runtime import farewell
+from spardl.runtime.channel import Channel
+from spardl.runtime.envelope import Stamp, checked_stamp, sealed
 from spardl.runtime.traffic import Traffic
+
+_STAMP = Stamp(0, 0)  # nothing is left over from earlier ones: all that was sent is taken before they end
 
 
 class Post:
     """Messages of bytes on two tags, notes and parcels; of each kind, those between two ranks keep their order."""
 
-    def __init__(self, group: Group, pair: int) -> None:
-        self._group = group
-        self._tags = group.tags(pair)
-        self._position = {rank: position for position, rank in enumerate(group.ranks)}
+    def __init__(self, channel: Channel) -> None:
+        self._group, self._channel = channel.group, channel  # kept: its tags are in use as long as it lives
+        self._tags = self._group.tags(channel.pair)
+        farewell.forget(channel)  # it sends nothing itself
+        self._position = {rank: position for position, rank in enumerate(self._group.ranks)}
         self._outbox: list[tuple[MPI.Request, Any]] = []
         self._to_self: tuple[deque[Bytes], deque[Bytes]] = (deque(), deque())
         self._arriving: deque[tuple[MPI.Request, int, Bytes]] = deque()  # parcels
@@ -45,7 +51,7 @@ class Post:
             return None
         request, source, buffer = found
         request.Wait()  # short, so all of it is here
-        return source, buffer.tobytes()
+        return source, self._opened(buffer, source).tobytes()
 
     def next_parcel(self) -> tuple[int, Bytes] | None:
         """The same for parcels, which may take their time, or their sender stop half-way."""
@@ -56,7 +62,7 @@ class Post:
         for _ in range(len(self._arriving)):
             request, source, buffer = self._arriving.popleft()
             if request.Test():
-                return source, buffer
+                return source, self._opened(buffer, source)
             self._arriving.append((request, source, buffer))
         return None
 
@@ -69,9 +75,14 @@ class Post:
         if to == self._group.me:
             self._to_self[kind].append(message)
             return
+        message = sealed(message, _STAMP, memory.HOST.messages)
         # Synchronous: when it is sent it has been taken, and nothing is left in flight.
         request = self._group.comm.Issend([message, MPI.BYTE], self._group.ranks[to], self._tags[kind])
         self._outbox.append((request, message))
+
+    def _opened(self, message: Bytes, source: int) -> Bytes:
+        checked_stamp(message, self._group.ranks[source])
+        return message[FRONT_BYTES:]
 
     def _probe(self, kind: int) -> tuple[MPI.Request, int, Bytes] | None:
         message = self._group.comm.Improbe(MPI.ANY_SOURCE, self._tags[kind], self._status)

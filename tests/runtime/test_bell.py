@@ -60,3 +60,22 @@ def test_only_bells_that_are_there_are_reached():
 
 def test_a_process_has_one():
     assert my_bell() is my_bell()
+
+
+def test_several_threads_may_listen_at_once():
+    here, there = Bell(), Bell()
+    gate, heard = threading.Barrier(3), []
+
+    def listen():
+        gate.wait()
+        heard.append(there.wait(20_000, [here.name]))
+
+    threads = [threading.Thread(target=listen) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    while len(heard) < 2:  # one ring wakes one or both
+        here.ring(there.name)
+    for thread in threads:
+        thread.join()
+    assert any(heard)

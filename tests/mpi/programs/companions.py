@@ -1,5 +1,7 @@
 """Several collectives in flight, lists of ranks without a communicator, and the caller's own messages beside ours."""
 
+import gc
+import threading
 import time
 
 import numpy as np
@@ -35,6 +37,81 @@ def many_in_flight():
         except RuntimeError as error:
             assert "already under way" in str(error)
         running.wait()
+
+
+def waited_for_in_different_orders():
+    """As with MPI's own non-blocking collectives: whoever waits drives everything that it has in flight."""
+    allreduces = [spardl.SparseAllreduce(world, N, k=50, timeout=60) for _ in range(3)]
+    for step in range(10):
+        tasks = [allreduce.start(integer_gradient(me, step, N, 1.0)) for allreduce in allreduces]
+        order = [(number + me) % 3 for number in range(3)]
+        results = {number: tasks[number].wait().to_dense() for number in order}
+        assert all(np.array_equal(results[0], result) for result in results.values())
+
+
+def dropped():
+    """A task that nobody holds any more ends with its object's next call, on ranks that waited for it and those not."""
+    allreduce = spardl.SparseAllreduce(world, N, k=50, timeout=60)
+    reference = Reference(P, 1, N, 50, "float64")
+    for step in range(0, 6, 2):
+        first, second = (
+            reference.reduce([integer_gradient(rank, step + i, N, 1.0) for rank in range(P)]) for i in range(2)
+        )
+        task = allreduce.start(integer_gradient(me, step, N, 1.0))
+        if step == 2 and me == 0:
+            np.testing.assert_array_equal(task.wait().to_dense(), first)
+        del task
+        np.testing.assert_array_equal(allreduce.reduce(integer_gradient(me, step + 1, N, 1.0)).to_dense(), second)
+
+
+def two_threads():
+    """Each has a reducer of its own."""
+    allreduces = [spardl.SparseAllreduce(world, N, k=50, timeout=60) for _ in range(2)]
+    digests, errors = {}, []
+
+    def work(number):
+        try:
+            results = (allreduces[number].reduce(integer_gradient(me, step, N, 1.0)) for step in range(200))
+            digests[number] = hash(tuple(result.to_dense().tobytes() for result in results))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    assert digests[0] == digests[1]
+
+
+def tags_used_again():
+    """When there are no more tags, objects take those of others that are gone, and none that are in use."""
+    members = list(range(P))
+    lasting = [spardl.SparseAllreduce((world, members), N, k=50, timeout=60) for _ in range(3)]
+    group = lasting[0]._group
+    first = min(allreduce._channel.pair for allreduce in lasting)
+    group.home.next_free = first + group._recyclable - me  # the tags of the lasting ones are next; ranks need not agree
+    later = [spardl.SparseAllreduce((world, members), N, k=50, timeout=60) for _ in range(3)]
+    tags = {group.tags(allreduce._channel.pair) for allreduce in (*lasting, *later)}
+    assert len(tags) == 6
+    assert {allreduce._channel._generation for allreduce in later} <= {0, 1}
+    assert later[-1]._channel._generation == 1
+    tasks = [allreduce.start(integer_gradient(me, 3, N, 1.0)) for allreduce in (*lasting, *later)]
+    results = [result.to_dense() for result in wait_all(tasks)]
+    assert all(np.array_equal(results[0], result) for result in results)
+
+
+def communicators_used_again():
+    """MPI has some two thousand communicators: objects that are gone give theirs back."""
+    made = []
+    for _ in range(5):
+        pair = [spardl.SparseAllreduce(world, 10, k=0, algorithm="dense_mpi", timeout=60) for _ in range(2)]
+        np.testing.assert_array_equal(pair[1].reduce(np.ones(10)).values, np.full(10, float(P)))
+        made.append(len(pair[0]._group.home.sums))
+        del pair
+        gc.collect()
+    assert made[-1] == made[0], made
 
 
 def rank_lists():
@@ -123,8 +200,13 @@ if P > 1:
     rank_lists()  # first, while the communicator has no duplicate
 users_messages()
 many_in_flight()
+waited_for_in_different_orders()
+dropped()
+two_threads()
+communicators_used_again()
 if P > 1:
     rank_lists()
     any_generator()
     bells()
+    tags_used_again()
 world.Dup().Free()

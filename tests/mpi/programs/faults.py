@@ -6,6 +6,8 @@ import numpy as np
 from checks import assert_law, integer_gradient, state_bytes, world
 
 import spardl
+from spardl.runtime import channel
+from spardl.runtime.envelope import sealed
 
 N, P, me = 600, world.size, world.rank
 TEAMS = 2 if P % 2 == 0 else 1
@@ -125,6 +127,26 @@ def missing_rank(absent):
     good_reduce(allreduce)
 
 
+def damaged_messages(culprit):
+    """A bit flips in a message of one rank: all ranks raise, with that rank's number, and nothing has changed."""
+    for algorithm in ("spardl", "gtopk", "dense_ring"):
+        allreduce = build(algorithm=algorithm, teams=1)
+        good_reduce(allreduce)
+        flips = {"left": me == culprit}
+
+        def seal(*arguments, flips=flips):
+            message = sealed(*arguments)
+            if flips["left"]:
+                flips["left"] = False
+                message[-3] ^= 4
+            return message
+
+        channel.sealed = seal
+        grad = integer_gradient(me, next(STEP), N, scale=1.0)
+        fails_and_recovers(allreduce, spardl.WireError, [f"from rank {culprit} was damaged"], grad)
+        channel.sealed = sealed
+
+
 def list_of_ranks():
     """Ranks of a list are told of by the numbers that their communicator knows them by, not by their places in it."""
     members = list(range(P - 1, 0, -1))
@@ -184,6 +206,7 @@ if P > 1:
     built_differently(P - 1)
     missing_rank(P - 1)
     missing_rank(0)
+    damaged_messages(P - 1)
     if P > 2:
         list_of_ranks()
         world.Barrier()
