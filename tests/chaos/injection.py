@@ -9,7 +9,7 @@ WORKLOADS = ("reduce", "training", "RNA")
 
 PAUSE = "stop for a time"
 SIGNALS = {"kill": signal.SIGKILL, PAUSE: signal.SIGSTOP, "stop for ever": signal.SIGSTOP}
-# These the rank does itself, when it gets SIGUSR1: wherever it is, or at its next step.
+# These the rank does itself, when it gets SIGUSR2: wherever it is, or at its next step.
 OWN_DEEDS = ("os._exit(0)", "os._exit(1)", "sys.exit(1)", "exception")
 FAULTS = (*SIGNALS, *OWN_DEEDS)
 # After these the launcher ends the job, unless it was told not to.
@@ -66,12 +66,14 @@ class Injection:
         return f"{self.number}: {self.workload}, {self.fault}, {where}, {self.options} {', '.join(how)}"
 
 
-def draw(seed: int, number: int, workload: str | None = None, fault: str | None = None) -> Injection:
-    """Injection ``number`` of a campaign. Workloads and faults take turns; everything else is chance."""
+def draw(
+    seed: int, number: int, workload: str | None = None, fault: str | None = None, ranks: int | None = None
+) -> Injection:
+    """Injection ``number`` of a campaign. Workloads and faults take turns; what is not given otherwise is chance."""
     random = Random(f"{seed}/{number}")
     fault = fault or FAULTS[number % len(FAULTS)]
     workload = workload or WORKLOADS[number // len(FAULTS) % len(WORKLOADS)]
-    ranks = random.choice((3, 4))
+    ranks = ranks or random.choice((3, 4))
     options = _options(random, workload, ranks)
     early, late = random.random() < 0.1, workload == "RNA" and random.random() < 0.1
     step = random.randrange(options["steps"] // 2)
@@ -81,10 +83,10 @@ def draw(seed: int, number: int, workload: str | None = None, fault: str | None 
         fault=fault,
         ranks=ranks,
         victim=random.randrange(ranks),
-        moment=READY if early else FINISHING if late else step,
+        moment=FINISHING if late else READY if early else step,
         delay=random.choice((0.0, random.uniform(0, 0.03))),
         pause=random.uniform(0.1, 0.5),
-        between=random.random() < 0.5,
+        between=random.random() < 0.5 and not late,  # after the last step there is no next
         cleanup=fault not in CLEANED_UP or random.random() < 0.5,
         with_mpi4py=random.random() < 0.5,
         warns=random.random() < 0.5,

@@ -166,7 +166,8 @@ def run(injection: Injection, time_limit: float, mercy: float) -> Course:
         course, victim = job.course, injection.victim
         came = job.come_to(injection.moment, victim)
         job.listen(injection.delay)
-        if came and job.send(victim, SIGNALS.get(injection.fault, signal.SIGUSR1)):
+        well = came and not course.told("error")
+        if well and job.send(victim, SIGNALS.get(injection.fault, signal.SIGUSR2)):
             course.struck = time.monotonic()
         if injection.fault == PAUSE:
             job.listen(injection.pause * time_limit)

@@ -36,7 +36,7 @@ def judge(injection: Injection, course: Course) -> Verdict:
         missed=injection.fault != PAUSE and not failed and not errors,
         hung=_hung(injection, course, failed),
         silent=_silence(injection, course, failed),
-        needless="" if failed else "; ".join(f"rank {e['rank']}: {e['type']}: {e['text']}" for e in errors),
+        needless="" if failed else "; ".join(map(_quote, _uncalled_for(injection, course))),
         named=sum(bool(ranks) for _, ranks in names) if failed else 0,
         wrong=tuple(_quote(error) for error, ranks in names if failed and ranks - {victim}),
         unnamed=tuple(_quote(error) for error, ranks in names if failed and not ranks),
@@ -68,6 +68,12 @@ def _is_harmless(injection: Injection, course: Course) -> bool:
     ranks = {done["rank"] for done in course.told("done")}
     survivors = set(range(injection.ranks)) - {injection.victim}
     return bool(course.told("finishing", injection.victim)) and ranks >= survivors
+
+
+def _uncalled_for(injection: Injection, course: Course) -> list[dict[str, Any]]:
+    """The errors where none should be: all but the one that a victim was asked for when its work was done."""
+    asked = course.struck is not None and injection.fault in OWN_DEEDS
+    return [error for error in course.told("error") if not (asked and error["rank"] == injection.victim)]
 
 
 def _hung(injection: Injection, course: Course, failed: bool) -> tuple[str, ...]:

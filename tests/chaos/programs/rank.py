@@ -36,7 +36,7 @@ def tell(what, **more):
 @contextmanager
 def reporting():
     """Begins when all ranks have imported everything, and tells of the error that ends this rank."""
-    signal.signal(signal.SIGUSR1, _on_signal)
+    signal.signal(signal.SIGUSR2, _on_signal)  # SIGUSR1 is MPICH's own: it tells of ranks that are gone
     world.Barrier()
     tell("ready", pid=os.getpid())
     try:
