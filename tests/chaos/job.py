@@ -51,6 +51,7 @@ class Job:
         self._processes: dict[int, int] = {}  # by rank, a file descriptor that no other process can inherit
         self._last: dict[int, dict[str, Any]] = {}  # what each rank told last
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._segments: set[Path] = set()  # shared memory, which MPICH leaves behind when ranks are killed
         name = f"chaos-{secrets.token_hex(8)}"
         self._line.bind(f"\0{name}")
         self._poll = select.poll()
@@ -78,6 +79,8 @@ class Job:
             os.killpg(self._launcher.pid, signal.SIGKILL)  # its session is its own
             self._until(lambda: not self._processes, 10.0)
         self._launcher.wait()
+        for path in self._segments:
+            path.unlink(missing_ok=True)
         self._output.seek(0)
         self.course.output = self._output.read()
         self._output.close()
@@ -137,6 +140,7 @@ class Job:
         self._last[message["rank"]] = message
         if message["what"] == "ready":
             self._watch(message["rank"], message["pid"])
+            self._segments |= _shared_memory(message["pid"])
         return str(message["what"])
 
     def _watch(self, rank: int, pid: int) -> None:
@@ -175,6 +179,15 @@ def run(injection: Injection, time_limit: float, mercy: float) -> Course:
         job.wait(time_limit + injection.patience + mercy)
         course.seconds = time.monotonic() - (course.struck or time.monotonic())
     return course
+
+
+def _shared_memory(pid: int) -> set[Path]:
+    """The files of shared memory that a process has mapped."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:  # it is gone
+        return set()
+    return {Path(line[line.index("/dev/shm/") :]) for line in lines if "/dev/shm/" in line and "(deleted)" not in line}
 
 
 def _command(injection: Injection) -> list[str]:

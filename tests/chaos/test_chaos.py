@@ -3,18 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from campaign import passed, strike_all, tabulate
+from campaign import strike_all, tabulate
 from injection import PAUSE, draw
 
 pytestmark = pytest.mark.launches
 
-TIME_LIMIT = 6.0  # seconds; ranks may share their cores with many others
+TIME_LIMIT = 5.0  # seconds; ranks may share their cores with many others
 MERCY = 30.0  # seconds after it; only a job that hangs takes so long
 SLICE = (
     ("training", "stop for ever"),
     ("RNA", "os._exit(1)"),
-    ("training", "exception"),
     ("RNA", PAUSE),
+    ("reduce", "exception"),
     ("reduce", "stop for ever"),
     ("reduce", "os._exit(0)"),
     ("reduce", "sys.exit(1)"),
@@ -30,6 +30,8 @@ def test_no_fault_hangs_the_others_or_stays_unnoticed():
     ]
     outcomes = strike_all(injections, jobs=2, time_limit=TIME_LIMIT, mercy=MERCY)
     *_, total = tabulate(outcomes)
-    complaints = [(str(o.injection), o.verdict) for o in outcomes if o.verdict.is_bad or o.verdict.wrong]
-    assert passed(total), complaints
+    assert not [(str(o.injection), o.verdict) for o in outcomes if o.verdict.is_bad]
     assert total["missed"] == 0
+    # How many names are right is a share, which the whole campaign measures. Here chance must not decide.
+    wrong = [text for o in outcomes for text in o.verdict.wrong]
+    assert len(wrong) < total["named"] / 2, wrong

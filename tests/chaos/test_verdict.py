@@ -67,6 +67,14 @@ def test_success_without_the_victim_is_silent():
     assert not judge(INJECTION, finished).silent  # rank 0 may have had all that it needed
 
 
+def test_an_exit_code_that_is_the_launchers_is_not_silence():
+    ended = replace(INJECTION, fault="os._exit(0)", cleanup=True)
+    struck = (1, "struck", {})
+    assert not judge(ended, course(struck, code=0)).silent
+    assert judge(replace(ended, cleanup=False), course(struck, code=0)).silent
+    assert judge(ended, course(struck, done(0), code=0)).silent
+
+
 def test_a_fault_after_the_work_is_missed():
     finished = course((1, "finishing", {}), done(0), done(2), hung=(0, 1, 2))
     verdict = judge(replace(INJECTION, fault="stop for ever"), finished)

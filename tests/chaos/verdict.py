@@ -92,12 +92,19 @@ def _silence(injection: Injection, course: Course, failed: bool) -> str:
         if complete or course.told("error") or (course.struck is not None and injection.fault != PAUSE):
             return ""
         return f"no rank failed, yet only {sorted(digests)} are done; exit code {course.code}"
-    if course.code == 0:
+    if course.code == 0 and not _was_ended_by_the_launcher(injection, course):
         return "exit code 0"
     unaware = set(digests) - {injection.victim}
     if unaware and not course.told("finishing", injection.victim):
         return f"ranks {sorted(unaware)} are done, without rank {injection.victim}"
     return ""
+
+
+def _was_ended_by_the_launcher(injection: Injection, course: Course) -> bool:
+    """MPICH's mpiexec kills the others when a rank ends without MPI_Finalize, and takes over its exit code, also 0."""
+    survivors = [m for m in course.messages if m["rank"] != injection.victim]
+    spoke = any(message["what"] in ("error", "done") for message in survivors)
+    return injection.cleanup and injection.fault == "os._exit(0)" and not spoke
 
 
 def _quote(error: dict[str, Any]) -> str:
