@@ -14,7 +14,7 @@ SOURCES := setup.py pyproject.toml requirements.txt $(wildcard csrc/*)
 PIP_INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 PYTHON_FILES := setup.py spardl tests benchmarks examples slurm
 
-.PHONY: demo test lint types pytest test-openmpi test-slurm bench format clean
+.PHONY: demo test lint types pytest test-openmpi test-slurm bench chaos format clean
 
 demo: $(VENV)/.ready  ## trains a network on 4 ranks, sparse against dense
 	$(MPI_ENV) mpiexec -n 4 $(BIN)/spardl train --sync dense --sync spardl --density 0.01
@@ -46,6 +46,9 @@ bench: $(VENV)/.ready  ## tables, JSON and pictures into bench-results/, in five
 	mkdir -p bench-results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/kernels.py --repeats 5 --json bench-results/kernels.json
 	$(MPI_ENV) $(BIN)/python benchmarks/suite.py --short --output bench-results
+
+chaos: $(VENV)/.ready  ## kills, stops and ends real ranks at random, in a quarter of an hour; CHAOS="--injections 50 --seed 3"
+	$(MPI_ENV) $(BIN)/python tests/chaos/campaign.py $(CHAOS)
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix $(PYTHON_FILES)
