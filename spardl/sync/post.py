@@ -56,6 +56,7 @@ class Post:
         for _ in range(len(self._arriving)):
             request, source, buffer = self._arriving.popleft()
             if request.Test():
+                self.traffic.add(Traffic(rounds=1, bytes_received=len(buffer)))
                 return source, buffer
             self._arriving.append((request, source, buffer))
         return None
