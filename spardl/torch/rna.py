@@ -92,12 +92,18 @@ class RnaHandle:
     def finish(self) -> None:
         """Waits for all ranks to finish and applies the last rounds. All ranks have the same model now.
 
-        Weights are the same by then, and buffers become rank 0's. After it the optimizer works as before
-        ``distribute``.
+        Weights are the same by then, and buffers become rank 0's. After it, also if it raises what has gone wrong, the
+        optimizer works as before ``distribute``.
         """
-        if not self._finished:
+        if self._finished:
+            return
+        try:
             self._meet()
             self.broadcast_buffers()
+        except BaseException as error:
+            self._engine.give_up(error)
+            raise
+        finally:
             self._amp.remove()
             self._finished = True
             live_handles.discard(self)
@@ -214,6 +220,8 @@ class RnaHandle:
         self._rounds = mine["steps"]
 
     def _require_settled(self, call: str) -> None:
+        if self._box.error is not None:
+            raise self._box.error
         if not (self._finished or self._fresh):
             raise RuntimeError(f"{call}: rounds are under way; call settle() first, on all ranks")
 

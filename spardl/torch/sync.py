@@ -130,8 +130,8 @@ class RNA:
     policy: ``PowerOfChoices(q)`` (RNA: the first of q random ranks), ``Majority()`` (one random rank), ``Solo()`` (the
         first of all), ``All()`` (bulk-synchronous: everyone waits for everyone).
     staleness: how many gradients of a rank may wait before its training does, and for how many rounds at most (dense).
-    linear_scaling: for a round's step every ``lr`` is multiplied by the contributors' share of the group's ranks: one of
-        four moves the weights a quarter as far, with any optimizer. False: ``lr`` is used as it is.
+    linear_scaling: for a round's step every ``lr`` is multiplied by the contributors' share of the group's ranks, so
+        that one of four moves the weights a quarter as far, with any optimizer. False: ``lr`` is used as it is.
     patience: seconds without an answer after which a rank is asked for a sign of life, and left out if it gives none.
     local_steps: where no round has finished since the last ``step()``, train on with weights that this rank's own
         gradient has moved; that is taken back when a round has finished. Costs a copy of the weights.
