@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from spardl.torch import trees
+from spardl.torch.start import load_in_place
 from spardl.torch.terms import Terms
 
 
@@ -54,6 +56,14 @@ def test_a_scheduler_goes_on_from_its_own_rate():
         here.step()
     scheduler.step()
     assert lr.item() == torch.tensor(0.2).item()
+
+
+def test_loading_another_ranks_state_keeps_the_tensor():
+    lr = torch.tensor(0.1)
+    here, there = adam(lr), adam(torch.tensor(0.4))
+    load_in_place(here, trees.from_bytes(trees.to_bytes(there.state_dict())))
+    assert all(group["lr"] is lr for group in here.param_groups)
+    assert lr.item() == torch.tensor(0.4).item()
 
 
 def test_names_that_only_the_other_rank_has_go_again():
