@@ -126,7 +126,7 @@ class GradientBox(ABC):
                 self._waiting.popleft()
                 self.metrics.dropped += 1
             self._taken = len(self._waiting)
-            return self._combine([grad for _, grad in self._waiting])
+            return self._combine(list(self._waiting)) if self._waiting else None
 
     def publish(self, round: int, result: Sum | Shift, terms: str, contributed: bool) -> None:
         with self._changed:
@@ -144,8 +144,8 @@ class GradientBox(ABC):
             self._changed.notify_all()
 
     @abstractmethod
-    def _combine(self, grads: list[Values]) -> Any:
-        """What to contribute for these gradients, oldest first; None if there are none."""
+    def _combine(self, waiting: list[tuple[int, Values]]) -> Values:
+        """What to contribute for these gradients and the versions they were computed with, oldest first."""
 
     def _is_too_old(self, rounds: int) -> bool:
         """Whether a gradient is to be dropped that was computed so many rounds ago."""
@@ -155,24 +155,30 @@ class GradientBox(ABC):
 class SummingBox(GradientBox):
     """For sparse reduction: what waits is summed, and never dropped."""
 
-    def _combine(self, grads: list[Values]) -> Any:
-        return np.sum(grads, axis=0) if grads else None
+    def _combine(self, waiting: list[tuple[int, Values]]) -> Values:
+        total: Values = np.sum([grad for _, grad in waiting], axis=0)
+        return total
 
 
 class WeightingBox(GradientBox):
-    """For dense reduction: later gradients weigh more, those beyond the staleness bound are dropped."""
+    """For dense reduction: later gradients weigh more, those beyond the staleness bound are dropped.
+
+    A gradient's weight is its version minus the oldest one that waits, plus 1, over the sum of these: of versions 7 and
+    10 the first weighs 1/5, the second 4/5. Those of one version weigh the same.
+    """
 
     def __init__(self, staleness: int, timeout: float, metrics: Metrics | None = None) -> None:
         super().__init__(staleness, timeout, metrics)
         self._staleness = staleness
 
-    def _combine(self, grads: list[Values]) -> Any:
-        if not grads:
-            return None
-        total = grads[0].copy()
-        for weight, grad in enumerate(grads[1:], 2):
-            total += weight * grad
-        total /= len(grads) * (len(grads) + 1) // 2
+    def _combine(self, waiting: list[tuple[int, Values]]) -> Values:
+        (oldest, total), *later = waiting
+        if not later:
+            return total
+        total = total.copy()
+        for version, grad in later:
+            total += (version - oldest + 1) * grad
+        total /= sum(version - oldest + 1 for version, _ in waiting)
         return total
 
     def _is_too_old(self, rounds: int) -> bool:

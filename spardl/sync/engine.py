@@ -4,7 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from mpi4py import MPI
@@ -40,6 +40,8 @@ from spardl.sync.protocol import (
 _SHORTEST_NAP, _LONGEST_NAP = 50e-6, 500e-6  # a round takes a dozen messages, and each may find a rank asleep
 _FAREWELL = 2.0  # seconds that a rank which ends takes at most to tell the others
 _NOTHING = np.empty(0, np.uint8)
+
+Seen = TypeVar("Seen")
 
 
 class CodedPart(Part, Protocol):
@@ -101,6 +103,8 @@ class Engine:
         self._scheduler = _Driven(scheduler.run()) if group.me == SCHEDULER else None
         self._machines = [machine for machine in (self._worker, self._scheduler) if machine is not None]
         self._reduced = Traffic()  # by members of rounds
+        self.seconds = 0.0  # in rounds, and waiting for results of others
+        self._moving = threading.Lock()  # held by the thread while it works, and not while it waits
         self._task: Task[Sum] | None = None
         self._asked: Fetch | None = None  # for what a Want is under way
         self._fetched: dict[int, Sum | Shift] = {}  # by round
@@ -117,6 +121,11 @@ class Engine:
         for part in (self._reduced, self._post.traffic, *([self._between.post.traffic] if self._between else [])):
             total.add(part)
         return total
+
+    def look(self, at: Callable[[], Seen]) -> Seen:
+        """What ``at`` returns at a moment when the thread changes nothing."""
+        with self._moving:
+            return at()
 
     def join(self) -> None:
         """After the box was closed: waits until all ranks have gone through all rounds, and raises what went wrong.
@@ -159,7 +168,9 @@ class Engine:
         while not done():
             if self._box.error is not None:
                 raise self._box.error
-            if advance() | self._advance_between():
+            with self._moving:
+                moved = advance() | self._advance_between()
+            if moved:
                 nap = _SHORTEST_NAP
             else:
                 self._box.wait_for_news(nap)
@@ -279,8 +290,9 @@ class Engine:
             ask.part.close()
             if self._task is not None:
                 self._task.call_off()
+                self._reduced.add(self._task.traffic)
                 self._task = None
-            machine.resume(CALLED_OFF)
+            self._end_wait(machine, CALLED_OFF)
             return True
         if self._task is None:
             self._task = Task(self._rounds, ask.part, self._timeout, f"RNA's round {ask.go.round}", ask.go.number)
@@ -288,13 +300,13 @@ class Engine:
         if self._task.done:
             self._reduced.add(self._task.traffic)
             result, self._task = self._task.wait(), None
-            machine.resume(result)
+            self._end_wait(machine, result)
         return moved
 
     def _fetch(self, machine: _Driven, ask: Fetch) -> bool:
         if any(isinstance(note, Commit) and note.round == ask.round for _, note in machine.inbox):
             self._asked = None
-            machine.resume(CALLED_OFF)
+            self._end_wait(machine, CALLED_OFF)
             return True
         if self._asked is None:
             self._asked = ask
@@ -302,8 +314,13 @@ class Engine:
         if ask.round not in self._fetched:
             return False
         self._asked = None
-        machine.resume(self._fetched.pop(ask.round))
+        self._end_wait(machine, self._fetched.pop(ask.round))
         return True
+
+    def _end_wait(self, machine: _Driven, answer: Any) -> None:
+        """For what has taken other ranks."""
+        self.seconds += time.monotonic() - machine.since
+        machine.resume(answer)
 
 
 def _listen(machine: _Driven, ask: Listen) -> bool:

@@ -62,7 +62,9 @@ class Post:
         for _ in range(len(self._arriving)):
             request, source, buffer = self._arriving.popleft()
             if request.Test():
-                return source, self._opened(buffer, source)
+                parcel = self._opened(buffer, source)
+                self.traffic.add(Traffic(rounds=1, bytes_received=len(parcel)))
+                return source, parcel
             self._arriving.append((request, source, buffer))
         return None
 

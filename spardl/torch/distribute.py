@@ -101,7 +101,7 @@ def distribute(
     broadcast_tensors(group, [*model.parameters(), *model.buffers()], seconds)
     broadcast_optimizer(group, optimizer, seconds)
     if isinstance(sync, RNA):
-        return RnaHandle(optimizer, parameters, sync=sync, group=group, timeout=seconds)
+        return RnaHandle(optimizer, model, parameters, sync=sync, group=group, timeout=seconds)
     return Handle(
         optimizer,
         model,

@@ -24,7 +24,7 @@ class LocalSteps:
         for group in self._optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    parameter.sub_(parameter.grad, alpha=float(group["lr"]))
+                    parameter.add_(parameter.grad, alpha=-float(group["lr"]))
 
     def take_back(self) -> None:
         if self._common is not None:

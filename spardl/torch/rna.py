@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from spardl import kernels, timeline
 from spardl.agreement import gather_json
 from spardl.collectives.dense_ring import dense_ring
+from spardl.errors import NonFiniteGradient
 from spardl.runtime import farewell
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task, shared_channel
@@ -23,17 +25,19 @@ from spardl.sync.box import GradientBox, Metrics, SummingBox, WeightingBox
 from spardl.sync.engine import Engine
 from spardl.sync.grouping import group_by_speed
 from spardl.sync.paces import Groups, Pace
-from spardl.sync.parts import DensePart, Shift, SparsePart, Sum
+from spardl.sync.parts import DensePart, Shift, SparsePart
 from spardl.sync.policies import All
 from spardl.timeline.traced import traced_kernels
 from spardl.torch import checkpoint
-from spardl.torch.flat import write_mean
+from spardl.torch.amp import NoScaler
+from spardl.torch.checks import Unchanged
 from spardl.torch.handle import live_handles
 from spardl.torch.local_steps import LocalSteps
-from spardl.torch.start import broadcast_optimizer
+from spardl.torch.round_step import RoundStep, require_scalable
+from spardl.torch.start import broadcast_optimizer, broadcast_tensors
 from spardl.torch.stats import Stats
 from spardl.torch.sync import RNA, SparDL
-from spardl.torch.terms import set_terms, terms_of
+from spardl.torch.terms import Terms
 from spardl.torch.vector import ModelVector
 from spardl.wire import Codec
 
@@ -44,23 +48,29 @@ class RnaHandle:
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
+        model: torch.nn.Module,
         parameters: Mapping[str, torch.nn.Parameter],
         *,
         sync: RNA,
         group: Group,
         timeout: float,
     ) -> None:
-        self._optimizer, self._parameters, self._sync = optimizer, dict(parameters), sync
+        _require_fitting(optimizer, sync)
+        self._optimizer, self._model, self._parameters, self._sync = optimizer, model, dict(parameters), sync
         self._everyone, self._timeout = group, timeout
-        self._ids = {id(parameter) for parameter in self._parameters.values()}
+        self._unchanged, self._amp = Unchanged(optimizer, self._parameters), NoScaler(optimizer)
         self._vector = ModelVector(parameters)
         self._local = LocalSteps(optimizer, self._vector)
-        self._result = np.zeros(self._vector.size, self._vector.dtype)
         self._part = self._make_part()
-        self._metrics, self._pace, self._traffic = Metrics(), Pace(), Traffic()
-        self._rounds = self._entries = 0  # of all groups that this rank was in, and entries of their results
-        self._terms = terms_of(optimizer)  # this rank's numbers in its last step
+        self._metrics, self._pace = Metrics(), Pace()
+        self._rounds = 0  # of the whole training, checkpoints included, and of all groups that this rank was in
+        self._applied = self._skipped = self._entries = 0  # rounds, and entries of their results, since distribute
+        self._traffic, self._communicated = Traffic(), 0.0  # of engines before the present one
         self._own_step = optimizer.step
+        terms = Terms(optimizer)
+        self._round_step = RoundStep(optimizer, self._own_step, self._vector, terms, linear_scaling=sync.linear_scaling)
+        self._tell_terms = terms.tell
+        self._terms = terms.tell()  # this rank's numbers in its last step
         # A hook can neither skip a step nor repeat it. Schedulers take a method of the optimizer apart and rebind it.
         step = types.MethodType(lambda _optimizer, closure=None: self._step(closure), optimizer)
         optimizer.step = step  # type: ignore[method-assign]
@@ -80,12 +90,21 @@ class RnaHandle:
     # -- for users -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Waits for all ranks to finish and applies the last rounds: all weights are equal now.
+        """Waits for all ranks to finish and applies the last rounds. All ranks have the same model now.
 
-        After it the optimizer works as before ``distribute``.
+        Weights are the same by then, and buffers become rank 0's. After it, also if it raises what has gone wrong, the
+        optimizer works as before ``distribute``.
         """
-        if not self._finished:
+        if self._finished:
+            return
+        try:
             self._meet()
+            self.broadcast_buffers()
+        except BaseException as error:
+            self._engine.give_up(error)
+            raise
+        finally:
+            self._amp.remove()
             self._finished = True
             live_handles.discard(self)
             farewell.forget(self)
@@ -96,7 +115,15 @@ class RnaHandle:
         """Like ``finish``, but training goes on after it: the moment to evaluate or to save. All ranks call it."""
         if not self._finished:
             self._meet()
+            self.broadcast_buffers()
             self._open(self._fitting_groups())
+
+    def broadcast_buffers(self) -> None:
+        """Makes the model's buffers (e.g. running means of batch norm) rank 0's. ``finish`` and ``settle`` do it.
+
+        All ranks call it, after as many steps each.
+        """
+        broadcast_tensors(self._everyone, self._model.buffers(), self._timeout)
 
     def __enter__(self) -> "RnaHandle":
         return self
@@ -139,22 +166,32 @@ class RnaHandle:
 
     @property
     def stats(self) -> Stats:
-        """This rank's totals so far."""
+        """This rank's totals since ``distribute``. Rounds that nobody contributed to count as skipped."""
         ranks, size = self._everyone.size, self._vector.size
         dense = 2 * (ranks - 1) * size * self._vector.dtype.itemsize // ranks
+        present = [] if self._finished else [self._engine]
         totals = Stats().plus(
-            [self._traffic, *([] if self._finished else [self._engine.traffic])],
-            dense_bytes=dense * self._rounds,
-            communicate_seconds=0.0,
+            [self._traffic, *(engine.traffic for engine in present)],
+            dense_bytes=dense * self._applied,
+            communicate_seconds=self._communicated + sum(engine.seconds for engine in present),
             wait_seconds=self._metrics.waited_seconds,
         )
-        return replace(totals, steps=self._rounds, density=self._entries / max(1, size * self._rounds))
+        return replace(
+            totals,
+            steps=self._applied,
+            skipped=self._skipped,
+            density=self._entries / max(1, size * self._applied),
+            residual_norm=self._engine.look(self._residual_norm),
+        )
+
+    def _residual_norm(self) -> float:
+        return float(np.linalg.norm(self.residual)) if isinstance(self._part, SparsePart) else 0.0
 
     def is_for(self, optimizer: torch.optim.Optimizer) -> bool:
         return optimizer is self._optimizer
 
     def has(self, parameter: torch.nn.Parameter) -> bool:
-        return id(parameter) in self._ids
+        return self._vector.has(parameter)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -183,6 +220,8 @@ class RnaHandle:
         self._rounds = mine["steps"]
 
     def _require_settled(self, call: str) -> None:
+        if self._box.error is not None:
+            raise self._box.error
         if not (self._finished or self._fresh):
             raise RuntimeError(f"{call}: rounds are under way; call settle() first, on all ranks")
 
@@ -224,6 +263,7 @@ class RnaHandle:
         self._apply()
         self._local.take_back()  # also if its gradient was dropped and no round came
         self._traffic.add(self._engine.traffic)
+        self._communicated += self._engine.seconds
         if self._between is None:
             return True
         if len(self._groups) > 1:
@@ -242,7 +282,11 @@ class RnaHandle:
         share = self._vector.weights() / self._everyone.size
         mean = np.empty_like(share)
         average = dense_ring(self._everyone.size, self._everyone.me, share, mean)
-        Task(shared_channel(self._everyone), average, self._timeout, "RNA's average of all groups").wait()
+        task = Task(shared_channel(self._everyone), average, self._timeout, "RNA's average of all groups")
+        began = time.perf_counter()
+        task.wait()
+        self._communicated += time.perf_counter() - began
+        self._traffic.add(task.traffic)
         self._vector.set_weights(mean)
 
     # -- a step --------------------------------------------------------------------------------------------------------
@@ -252,13 +296,19 @@ class RnaHandle:
             return self._own_step(closure)
         if closure is not None:
             raise TypeError("step(closure) cannot be distributed: compute gradients with backward() and call step()")
-        self._terms = terms_of(self._optimizer)
         try:
-            grad = self._vector.gradient()
-            require_finite_gradient(grad, self._everyone.me)
+            self._distributed_step()
         except Exception as error:
-            self._box.fail(error)
+            self._box.fail(error)  # the others must not wait for a rank that cannot go on
             raise
+        return None
+
+    def _distributed_step(self) -> None:
+        if (problem := self._problem()) is not None:
+            raise problem
+        self._terms = self._tell_terms()
+        grad = self._vector.gradient()
+        self._require_finite(grad)
         self._pace.note(time.perf_counter() - self._resumed)
         self._fresh = False
         with timeline.span("deposit"):
@@ -272,10 +322,29 @@ class RnaHandle:
         elif not self._apply() and self._sync.local_steps:
             self._local.step()
         self._resumed = time.perf_counter()
-        return None
+
+    def _problem(self) -> Exception | None:
+        """What the user has to mend first, if anything."""
+        if self._amp.problem() is not None:
+            return RuntimeError(
+                "this optimizer is stepped by a GradScaler, which RNA does not know: train in bfloat16 or float32 "
+                "without one, or use SparDL or Dense with distribute(..., scaler=scaler)"
+            )
+        return self._unchanged.problem()
+
+    def _require_finite(self, grad: npt.NDArray[Any]) -> None:
+        try:
+            require_finite_gradient(grad, self._everyone.me)
+        except NonFiniteGradient as error:
+            name, index = self._vector.place_of(error.index)
+            raise NonFiniteGradient(
+                f"non-finite gradient of {name!r} on rank {error.rank} at index {index}: {grad[error.index]}",
+                rank=error.rank,
+                index=error.index,
+            ) from None
 
     def _apply(self) -> int:
-        """One step of the optimizer for every round that has finished; how many there were."""
+        """One step of the optimizer for every round that has finished and had contributors; how many have finished."""
         finished = self._box.collect()
         if finished:
             self._local.take_back()
@@ -284,18 +353,22 @@ class RnaHandle:
             if isinstance(result, Shift):
                 self._vector.move_weights(result.delta)
                 continue
-            self._write(result)
-            before = set_terms(self._optimizer, terms)
             with timeline.span("apply", round=self._rounds):
-                self._own_step()
-            set_terms(self._optimizer, before)
+                moved = self._round_step.apply(result, terms, self._group.size)
+            if not moved:
+                self._skipped += 1
+                continue
             self._rounds += 1
+            self._applied += 1
             self._entries += result.vector.nnz
             if self._between is not None and self._between.is_lead and self._rounds % self._sync.period == 0:
                 self._between.push(self._vector.weights())
         return len(finished)
 
-    def _write(self, result: Sum) -> None:
-        ranks = self._group.size if self._sync.linear_scaling else max(1, result.contributors)
-        write_mean(result.vector, self._result, ranks, 1.0)
-        self._vector.set_gradient(self._result)
+
+def _require_fitting(optimizer: torch.optim.Optimizer, sync: RNA) -> None:
+    """Raises if rounds could not be applied with this optimizer: on all ranks, since theirs are the same."""
+    if sync.linear_scaling or sync.local_steps:
+        require_scalable(optimizer)
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ValueError("distribute: RNA applies dense gradients, which SparseAdam does not take; use Adam")

@@ -83,4 +83,16 @@ def broadcast_optimizer(group: Group, optimizer: torch.optim.Optimizer, timeout:
         task.abort(problem)
     data = task.wait()
     if group.me != 0:
-        optimizer.load_state_dict(trees.from_bytes(data))
+        load_in_place(optimizer, trees.from_bytes(data))
+
+
+@torch.no_grad()
+def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """``optimizer.load_state_dict``, but tensors among the options, such as a learning rate, stay the user's own."""
+    before = [dict(group) for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, own in zip(optimizer.param_groups, before, strict=True):
+        for name, value in group.items():
+            kept = own.get(name)
+            if isinstance(kept, torch.Tensor) and isinstance(value, torch.Tensor) and kept.shape == value.shape:
+                group[name] = kept.copy_(value)

@@ -11,15 +11,16 @@ from spardl.runtime.traffic import Traffic
 class Stats:
     """This rank's totals since ``distribute``."""
 
-    steps: int = 0  # synchronisations that succeeded
-    skipped: int = 0  # steps that all ranks skipped, for a non-finite gradient under AMP
+    steps: int = 0  # synchronisations that succeeded; RNA: rounds that were applied
+    skipped: int = 0  # steps that all ranks skipped: a non-finite gradient under AMP, a round of RNA without gradients
     bytes_sent: int = 0
     bytes_received: int = 0
     dense_bytes: int = 0  # what the best dense all-reduce would have sent
     messages_sent: int = 0
     rounds: int = 0
     select_seconds: float = 0.0  # selecting, adding and coding
-    communicate_seconds: float = 0.0  # from the first collective's start to the last one's end, backward included
+    # From the first collective's start to the last one's end, backward included; RNA: in rounds and fetching results.
+    communicate_seconds: float = 0.0
     wait_seconds: float = 0.0  # the part of it in which nothing else was done
     density: float = 0.0  # entries in the results over elements, of all buckets
     residual_norm: float = 0.0  # of what this rank still owes, now

@@ -116,15 +116,22 @@ class RNA:
     and applies the rounds that have finished meanwhile, every rank all of them in the same order. Which ranks took part
     in a round depends on time, so two runs differ; the ranks of one run do not. Call ``handle.finish()`` in the end.
 
+    A round is one ``step()`` of the optimizer, on every rank with rank 0's learning rate, momentum and other numbers
+    of that moment. The gradient is the mean over those who contributed. If none did, since all gradients were too old,
+    no step is made. Gradients of ``sparse=True`` embeddings are made dense. Buffers such as batch norm's running means
+    stay each rank's own while it trains; ``finish()`` and ``settle()`` make them rank 0's, as DDP does.
+
     Parameters
     ----------
-    reduce: ``Dense()``: gradients that wait are combined, later ones with more weight, and those too old are dropped.
+    reduce: ``Dense()``: gradients that wait are averaged, and those too old are dropped. A gradient of weights that are
+        v rounds newer than the oldest one's weighs v + 1 times as much.
         ``SparDL(density=…)``: they are summed, and nothing is ever dropped. Of its options RNA takes ``wire``,
         ``wire_dtype`` and ``backend``, and a density that is a number.
     policy: ``PowerOfChoices(q)`` (RNA: the first of q random ranks), ``Majority()`` (one random rank), ``Solo()`` (the
         first of all), ``All()`` (bulk-synchronous: everyone waits for everyone).
     staleness: how many gradients of a rank may wait before its training does, and for how many rounds at most (dense).
-    linear_scaling: the mean over contributors is multiplied by their share of all ranks; without it, it is not.
+    linear_scaling: for a round's step every ``lr`` is multiplied by the contributors' share of the group's ranks, so
+        that one of four moves the weights a quarter as far, with any optimizer. False: ``lr`` is used as it is.
     patience: seconds without an answer after which a rank is asked for a sign of life, and left out if it gives none.
     local_steps: where no round has finished since the last ``step()``, train on with weights that this rank's own
         gradient has moved; that is taken back when a round has finished. Costs a copy of the weights.

@@ -16,22 +16,31 @@ class ModelVector:
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
         self._parameters = dict(parameters)
+        self._ids = {id(parameter) for parameter in self._parameters.values()}
         wide = any(parameter.dtype == torch.float64 for parameter in parameters.values())
         self.dtype = np.dtype(np.float64 if wide else np.float32)
         self.size = sum(parameter.numel() for parameter in parameters.values())
 
+    def has(self, parameter: torch.nn.Parameter) -> bool:
+        return id(parameter) in self._ids
+
     def gradient(self) -> npt.NDArray[Any]:
-        """A new vector; zero where there is no gradient."""
+        """A new vector; zero where there is no gradient, also in rows that a sparse gradient does not have."""
         vector = np.empty(self.size, self.dtype)
         for parameter, view in self._views(vector):
-            if parameter.grad is None:
+            grad = parameter.grad
+            if grad is None:
                 view.zero_()
+            elif grad.layout == torch.strided:
+                view.copy_(grad)
             else:
-                view.copy_(parameter.grad)
+                view.zero_().add_(grad.to(view.device))
         return vector
 
     def set_gradient(self, vector: npt.NDArray[Any]) -> None:
         for parameter, view in self._views(vector):
+            if parameter.grad is not None and parameter.grad.layout != torch.strided:
+                parameter.grad = None  # has no room for all rows
             hand_over(parameter, view)
 
     def weights(self) -> npt.NDArray[Any]:
@@ -50,6 +59,14 @@ class ModelVector:
     def move_weights(self, delta: npt.NDArray[Any]) -> None:
         for parameter, view in self._views(delta):
             parameter.add_(view)
+
+    def place_of(self, index: int) -> tuple[str, int]:
+        """The parameter that an element belongs to, and its index there, in the parameter's order of memory."""
+        for name, parameter in self._parameters.items():
+            if index < parameter.numel():
+                return name, index
+            index -= parameter.numel()
+        raise IndexError(f"the vector has {self.size} elements")
 
     def describe(self, kind: str) -> dict[str, Any]:
         """As checkpoints name the parameters of a bucket."""

@@ -21,13 +21,13 @@ def law():
     sync = spt.RNA(reduce=spt.SparDL(density=0.02), groups=HALVES, period=3)
     handle = spt.distribute(optimizer, model, sync=sync, comm=world)
     results, deposited = np.zeros(N), np.zeros(N)
-    write = handle._write
+    apply = handle._round_step.apply
 
-    def written(result):
+    def applied(result, *arguments):
         results[result.vector.indices] += result.vector.values
-        write(result)
+        return apply(result, *arguments)
 
-    handle._write = written
+    handle._round_step.apply = applied
     shifts = []
     move = handle._vector.move_weights
 
