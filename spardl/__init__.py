@@ -48,6 +48,7 @@ _NEEDS_MPI = {
 def __getattr__(name: str) -> Any:
     if name not in _NEEDS_MPI:
         raise AttributeError(f"module 'spardl' has no attribute {name!r}")
+    import_module("spardl.runtime.library")
     value = getattr(import_module(_NEEDS_MPI[name]), name)
     globals()[name] = value  # also displaces the submodule of the same name
     return value

@@ -69,7 +69,7 @@ def prepare_sums(channel: Channel, timeout: float) -> None:
     told = gather_json(group, free, timeout, "preparing sums of the MPI library")
     common = set(free).intersection(*told)
     if not common:
-        made.append(Sums(duplicate(group.comm, timeout), len(made)))
+        made.append(Sums(duplicate(group.comm, timeout, group.line), len(made)))
     channel.sums = made[min(common, default=-1)]
     channel.sums.lend_to(channel)
 

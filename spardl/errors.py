@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 
 class NonFiniteGradient(ValueError):
@@ -46,9 +47,23 @@ class PeerTimeout(TimeoutError):
         super().__init__(message)
         self.ranks = ranks
 
+    def with_text(self, message: str) -> "PeerTimeout":
+        return PeerTimeout(message, ranks=self.ranks)
+
 
 class PeerError(RuntimeError):
-    """Another rank failed in this collective with an error that has no type of its own here."""
+    """Another rank failed, with an error that has no type of its own here, or has left; ``ranks`` says which.
+
+    ``gone``: MPI says that its process is gone, so it will not even end together with the others.
+    """
+
+    def __init__(self, message: str, *, ranks: tuple[int, ...] = (), gone: bool = False) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+        self.gone = gone
+
+    def with_text(self, message: str) -> "PeerError":
+        return PeerError(message, ranks=self.ranks, gone=self.gone)
 
 
 class OutOfStep(RuntimeError):
@@ -63,7 +78,7 @@ class WireError(ValueError):
     """A message is not what this version of spardl writes."""
 
 
-_TOLD_AS_THEMSELVES = (ValueError, TypeError, PeerError, OutOfStep, WireError, MemoryError)
+_TOLD_AS_THEMSELVES = (ValueError, TypeError, OutOfStep, WireError, MemoryError)
 
 
 _LONGEST_TEXT = 500  # characters; a notice stays short enough to be sent eagerly by any MPI, even if all are escaped
@@ -72,18 +87,35 @@ _LONGEST_TEXT = 500  # characters; a notice stays short enough to be sent eagerl
 def to_notice(error: BaseException) -> bytes:
     """``error`` as bytes that ``from_notice`` turns into the same error on another rank."""
     kind = TypeError if isinstance(error, DtypeDisagreement) else type(error)  # nobody renumbers what was told
-    told: dict[str, str | int] = {"type": kind.__name__, "text": str(error)[:_LONGEST_TEXT]}
+    told: dict[str, Any] = {"type": kind.__name__, "text": str(error)[:_LONGEST_TEXT]}
     if isinstance(error, NonFiniteGradient):
         told |= {"rank": error.rank, "index": error.index}
+    elif isinstance(error, PeerTimeout | PeerError):
+        told |= {"ranks": error.ranks, "gone": says_gone(error)}
     return json.dumps(told).encode()
 
 
 def from_notice(notice: bytes, sender: int) -> Exception:
     """The error that rank ``sender`` told us of."""
-    told = json.loads(notice)
+    try:
+        return _from_notice(json.loads(notice), sender)
+    except (ValueError, KeyError, TypeError):  # nothing that to_notice writes
+        return PeerError(f"rank {sender} failed, with an error that cannot be read here", ranks=(sender,))
+
+
+def _from_notice(told: dict[str, Any], sender: int) -> Exception:
     if told["type"] == NonFiniteGradient.__name__:
         return NonFiniteGradient(told["text"], rank=told["rank"], index=told["index"])
+    if told["type"] == PeerTimeout.__name__:
+        return PeerTimeout(told["text"], ranks=tuple(told["ranks"]))
+    if told["type"] == PeerError.__name__:
+        return PeerError(told["text"], ranks=tuple(told["ranks"]), gone=told["gone"])
     for kind in _TOLD_AS_THEMSELVES:
         if told["type"] == kind.__name__:
             return kind(f"rank {sender}: {told['text']}")
-    return PeerError(f"rank {sender} failed with {told['type']}: {told['text']}")
+    return PeerError(f"rank {sender} failed with {told['type']}: {told['text']}", ranks=(sender,))
+
+
+def says_gone(error: BaseException | None) -> bool:
+    """Whether it says that a rank does not answer, so that MPI may not come to an end by itself."""
+    return isinstance(error, PeerTimeout) or (isinstance(error, PeerError) and error.gone)

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
-from mpi4py import MPI
 
 from spardl.bench import ranks
 from spardl.bench.runner import Gradient, Runner
+from spardl.runtime.library import MPI
 
 TOLERANCE = 1e-5  # of what is handed in minus what comes out, over the largest magnitude that comes out
 _CHUNK = 1 << 20

@@ -5,11 +5,10 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 
-from mpi4py import MPI
-
 from spardl.bench import ranks
 from spardl.bench.runner import Runner
 from spardl.bench.table import Row
+from spardl.runtime.library import MPI
 
 FIRST_REDUCES = 3  # watched
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from mpi4py import MPI
 
 from spardl.bench import memory, ranks, timing
 from spardl.bench.check import check
@@ -15,6 +14,7 @@ from spardl.bench.rows import timing_row
 from spardl.bench.runner import Baseline, Gradient, Options, Runner
 from spardl.bench.table import Row
 from spardl.bench.timing import Candidate
+from spardl.runtime.library import MPI
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 
 from spardl.agreement import gather_json
 from spardl.errors import PeerTimeout
 from spardl.runtime.group import resolve
+from spardl.runtime.library import MPI
 from spardl.runtime.mpi import default_timeout
 
 Floats = npt.NDArray[np.float64]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 
 from spardl import SparseAllreduce, SparseVector
 from spardl.bench.contenders import Contender
+from spardl.runtime.library import MPI
 
 Gradient = npt.NDArray[np.float32]
 _GRADIENTS = 4  # different ones

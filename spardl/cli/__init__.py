@@ -1,5 +1,7 @@
 """The ``spardl`` command."""
 
+from typing import Any
+
 import click
 
 from spardl import __version__
@@ -10,7 +12,17 @@ from spardl.cli.timeline import timeline
 from spardl.cli.train import train
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ImportError as error:
+            if error.name != "mpi4py":
+                raise
+            raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(__version__, prog_name="spardl")
 def main() -> None:
     """Sparse synchronisation for data-parallel training over MPI. Launch it with mpirun or srun."""

@@ -100,12 +100,11 @@ def bench(context: click.Context, /, **parameters: Any) -> None:
 
 
 def _run(**flags: Any) -> None:
-    from mpi4py import MPI
-
     from spardl.bench.prediction import add_predictions
     from spardl.bench.progress import shown
     from spardl.bench.race import Plan, compete
     from spardl.bench.runner import Options, make_gradients
+    from spardl.runtime.library import MPI
 
     comm = MPI.COMM_WORLD
     contenders = _contenders(comm, flags["algorithms"])
@@ -162,10 +161,9 @@ def _profile(comm: "MPI.Intracomm", path: Path | None, output: Path | None) -> "
 
 
 def _facts(comm: "MPI.Intracomm", flags: dict[str, Any]) -> "Row":
-    from mpi4py import MPI
-
     from spardl import kernels
     from spardl.bench import ranks, record
+    from spardl.runtime.library import MPI
 
     names = ranks.gather_texts(comm, MPI.Get_processor_name())
     machine = record.machine(kernels.load(flags["backend"]).name)

@@ -26,11 +26,10 @@ def measure(output: Path, plot: Path | None, short: bool) -> None:
     \b
     mpirun -n 4 spardl cost measure --output cluster.json --plot cluster.png
     """
-    from mpi4py import MPI
-
     from spardl.bench.progress import shown
     from spardl.cost.measure import SHORT_SIZES, SIZES
     from spardl.cost.measure import measure as run
+    from spardl.runtime.library import MPI
 
     talks = MPI.COMM_WORLD.rank == 0
     with shown(visible=talks) as tell:

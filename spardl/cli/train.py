@@ -124,8 +124,7 @@ def train(
         # Importing torch takes long, and a signal that came meanwhile would end the process. So it waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     # Not above: `spardl --help` need not wait for MPI, nor a wrong option for torch.
-    from mpi4py import MPI
-
+    from spardl.runtime.library import MPI
     from spardl.sync.delays import parse_delay
 
     try:
@@ -173,9 +172,9 @@ def _compare(
     syncs: "dict[str, Sync]", job: "Job", folder: Path | None, json_path: Path | None, plot_path: Path | None
 ) -> None:
     import torch
-    from mpi4py import MPI
 
     from spardl.cli.digits import Stopped
+    from spardl.runtime.library import MPI
 
     comm = MPI.COMM_WORLD
     torch.set_num_threads(1)  # ranks share the cores

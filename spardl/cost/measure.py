@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from mpi4py import MPI
 
 from spardl import kernels
 from spardl.agreement import gather_json, open_channel, prepare_sums
@@ -17,6 +16,7 @@ from spardl.cost.profile import Line, Profile
 from spardl.effects import Allreduce, Bytes, Collective, Exchange, Recv, Send
 from spardl.runtime.channel import Channel
 from spardl.runtime.group import CommLike, Group, resolve
+from spardl.runtime.library import MPI
 from spardl.runtime.mpi import Task, default_timeout
 
 SIZES = (*(8 * 8**i for i in range(8)), 64 * 2**20)  # 8 B to 16 MB in factors of 8, and 64 MB

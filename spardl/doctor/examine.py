@@ -4,8 +4,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
-from mpi4py import MPI
-
 from spardl import revision
 from spardl.agreement import gather_json
 from spardl.doctor import clocks, cores, devices, launching, look, memory, selftest, software
@@ -14,6 +12,7 @@ from spardl.doctor.sockets import tcp_interfaces
 from spardl.doctor.verdict import ERROR, Verdict, is_fit
 from spardl.errors import PeerTimeout
 from spardl.runtime.group import Group, resolve
+from spardl.runtime.library import MPI
 from spardl.runtime.mpi import Task, shared_channel
 
 _Judge = Callable[[Sequence[Facts]], Verdict]

@@ -8,11 +8,10 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from mpi4py import MPI
-
 from spardl import kernels, revision
 from spardl.doctor.facts import Facts
 from spardl.runtime import gpu_memory, launch
+from spardl.runtime.library import MPI
 
 PACKAGES = ("spardl", "mpi4py", "numpy", "numba", "torch")
 _SETTINGS = (

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from mpi4py import MPI
 
 from spardl import schedule
 from spardl.agreement import by_value, gather_json
 from spardl.allreduce import SparseAllreduce
 from spardl.doctor.verdict import ERROR, OK, Verdict
 from spardl.runtime.group import Group
+from spardl.runtime.library import MPI
 
 _SIZE, _KEPT, _STEPS = 5000, 50, 3
 _MOST_TEAMS = 100  # more would need integers that float64 does not have

@@ -30,9 +30,8 @@ def start_mpi(tell: Callable[[str], object], timeout: float) -> "tuple[MPI.Intra
         import mpi4py
 
         mpi4py.rc(initialize=False, finalize=True)
-    from mpi4py import MPI
-
     from spardl.runtime import launch
+    from spardl.runtime.library import MPI
 
     if not MPI.Is_initialized():
         ranks, is_first = on_this_host(os.environ)

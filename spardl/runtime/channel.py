@@ -6,25 +6,25 @@ they look there whenever they wait, and raise the same error. A rank whose wait 
 hear it answer with what they wait for, and whoever has not spoken by the end of the grace period is missing.
 """
 
-import json
 import time
 from collections import defaultdict, deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from mpi4py import MPI
 
 from spardl.effects import FRONT_BYTES, Bytes
-from spardl.errors import OutOfStep, WireError, from_notice, to_notice
+from spardl.errors import OutOfStep, PeerError, PeerTimeout, WireError, from_notice, to_notice
 from spardl.kernels import memory
 from spardl.kernels.api import Messages
-from spardl.runtime import farewell
+from spardl.runtime import farewell, goodbye
 from spardl.runtime.bell import my_bell
 from spardl.runtime.envelope import Stamp, checked_stamp, sealed, stamp_of
 from spardl.runtime.group import FIRST_FREE, Group
 from spardl.runtime.inspector import Lookout
-from spardl.runtime.stall import Report
+from spardl.runtime.library import MPI
+from spardl.runtime.stall import Report, Stall
 from spardl.runtime.sums import Sums
 
 _FAULT, _STALL, _WAIT = 1, 2, 3
@@ -57,21 +57,20 @@ class Channel:
         self.flight: Any = None  # the collective that is under way
         self.messages: Messages = memory.HOST.messages  # where they are made and arrive; a GPU's, if MPI reads that
         self._data_tag, self._control_tag = group.tags(pair)
-        self._generation = group.generation(pair)
+        self._generation, self._key = group.generation(pair), group.channel_key(pair)
         group.home.in_use[self._data_tag] = self
         self._bell, self._bells = my_bell(), group.bells
         self._position = {rank: position for position, rank in enumerate(group.ranks)}
         self._call = 0
         self._busy = self._among_some = False
         self._ahead_since: float | None = None
+        self._answered: set[int] = set()  # calls that are not under way here, in which others have stalled
         self._failed: set[int] = set()
         self._notices: defaultdict[int, list[Notice]] = defaultdict(list)
         self._status = MPI.Status()  # one for all probes: polling is what a waiting rank does most
         self._early: defaultdict[int, deque[Bytes]] = defaultdict(deque)  # of later calls, by source
         self.sums: Sums | None = None  # for the library's own all-reduce
         self._outbox: list[tuple[MPI.Request, Any]] = []  # sends under way that nobody waits for, with their buffers
-        if group.size > 1:
-            farewell.remember(self)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -106,9 +105,14 @@ class Channel:
         self._busy = False
         if failed:
             self._failed.add(self._call)
+        else:
+            farewell.find_again(self.group.line, self.group.ranks)
+        if not self._among_some:
+            self.group.line.note(self._key, self._call)
         for call in [call for call in self._notices if call <= self._call]:
             del self._notices[call]
         self.lookout.forget(self._call)
+        self._answered.clear()
         self._failed = {call for call in self._failed if call > self._call - 1000}
 
     # -- notices -------------------------------------------------------------------------------------------------------
@@ -117,15 +121,16 @@ class Channel:
         """Makes every other rank raise ``error`` in this call."""
         self._tell(_FAULT, to_notice(error))
 
-    def leave(self, error: BaseException | None) -> None:
-        """The program ends: whoever waits for this rank, now or in the next call, raises ``error``."""
-        if error is not None:
-            if not self._busy:
-                self.begin()
-            self.tell_fault(error)
+    def tell_stall(self, stall: Stall, call: int | None = None) -> None:
+        """To those who wait in this call; or in another, which some are still in, or are in already."""
+        self._tell(_STALL, stall.to_bytes(), call)
 
-    def tell_stall(self, waits_for: int, step: str) -> None:
-        self._tell(_STALL, json.dumps({"waits_for": waits_for, "step": step}).encode())
+    def stalled_elsewhere(self) -> list[int]:
+        """Other calls than this in which ranks have stalled; each is told of once."""
+        stalled = {call for call, told in self._notices.items() if any(notice.is_stall for notice in told)}
+        unanswered = sorted(stalled - self._answered - {self._call})
+        self._answered.update(unanswered)
+        return [] if self._among_some else unanswered
 
     def tell_wait(self, report: Report | None) -> None:
         """This rank waits, or, with None, goes on after all."""
@@ -135,19 +140,42 @@ class Channel:
         """Stalls that were told of this call. Raises if a rank failed in it, in one that went well here, or went on."""
         self._hear()
         for call in [call for call in self._notices if call < self._call]:
-            for notice in self._notices.pop(call):
-                if call not in self._failed and not self._among_some:
-                    raise OutOfStep(
-                        f"rank {self._name(notice.sender)} failed in call {call}, which succeeded on rank "
-                        f"{self._name(self.group.me)}: "
-                        "the ranks' states differ now. Restore all of them from a checkpoint."
-                    )
+            if call in self._failed or self._among_some:
+                del self._notices[call]
+            for notice in self._notices.get(call, ()):
+                if not notice.is_stall:  # whoever has only stalled may still get through
+                    raise self._out_of_step(notice)
         for notice in self._notices[self._call]:
             if not notice.is_stall:
                 raise Told(from_notice(notice.body, self._name(notice.sender)))
         if not self._among_some:
+            self._require_present()
             self._require_in_step()
         return self._notices[self._call]
+
+    def _out_of_step(self, notice: Notice) -> Exception:
+        """A rank failed in a call that succeeded here. Who is gone is to blame for it, not who tells."""
+        sender, me = self._name(notice.sender), self._name(self.group.me)
+        told = from_notice(notice.body, sender)
+        consequence = "the ranks' states differ now. Restore all of them from a checkpoint."
+        if isinstance(told, PeerTimeout | PeerError) and sender not in told.ranks:
+            return told.with_text(f"{told} That call had succeeded on rank {me}: {consequence}")
+        return OutOfStep(
+            f"rank {sender} failed in call {notice.call}, which succeeded on rank {me}: {consequence} It said: {told}"
+        )
+
+    def _require_present(self) -> None:
+        """Raises if a rank has left that has not been through this call."""
+        line = self.group.line
+        line.hear()
+        for rank, left in list(line.left.items()):  # another thread may hear of more
+            if rank in self._position and not left.goes_through(self._key, self._call):
+                error = left.why(rank) or PeerError(
+                    f"rank {rank} has ended its program, by sys.exit or at the end of its script, and the others are "
+                    "still making calls with it. Every rank has to make the same calls.",
+                    ranks=(rank,),
+                )
+                raise Told(error) if line.comm.size <= goodbye.TELLS_ALL else error
 
     def _require_in_step(self) -> None:
         """A rank may go on to the next call because this one failed there; then it told us, and that is on its way."""
@@ -167,12 +195,13 @@ class Channel:
         """The number that people know this rank of the group by."""
         return self.group.ranks[position]
 
-    def _tell(self, kind: int, body: bytes) -> None:
+    def _tell(self, kind: int, body: bytes, call: int | None = None) -> None:
         text = np.frombuffer(bytes([kind]) + body, np.uint8)
-        notice = sealed(text, Stamp(self._generation, self._call), memory.HOST.messages)
+        notice = sealed(text, Stamp(self._generation, self._call if call is None else call), memory.HOST.messages)
         for position, rank in enumerate(self.group.ranks):
             if position != self.group.me:
-                self._outbox.append((self.group.comm.Isend([notice, MPI.BYTE], rank, self._control_tag), notice))
+                with suppress(MPI.Exception):  # it is dead; the others shall hear of it all the same
+                    self._outbox.append((self.group.comm.Isend([notice, MPI.BYTE], rank, self._control_tag), notice))
 
     def _hear(self) -> None:
         status = self._status

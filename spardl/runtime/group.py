@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeAlias
 
-from mpi4py import MPI
-
 from spardl import timeline
-from spardl.runtime import launch
+from spardl.runtime import goodbye, launch
+from spardl.runtime.goodbye import Line
+from spardl.runtime.library import MPI
 from spardl.runtime.meeting import Acquaintance, duplicate, introduce
+from spardl.runtime.neighbour import NOBODY, State, state
 from spardl.runtime.sums import Sums
 
 CommLike: TypeAlias = MPI.Intracomm | tuple[MPI.Intracomm, Sequence[int]]
@@ -29,7 +30,9 @@ _GENERATIONS = 1 << 16
 class Home:
     """What this process keeps for one communicator, as an attribute of it."""
 
+    line: Line  # of the communicator itself
     private: MPI.Intracomm | None = None
+    private_line: Line | None = None
     sums: list[Sums] = field(default_factory=list)  # duplicates for the library's own collectives
     next_free: int = FIRST_FREE
     in_use: "weakref.WeakValueDictionary[int, Any]" = field(default_factory=weakref.WeakValueDictionary)  # by data tag
@@ -59,9 +62,19 @@ class Group:
         return replace(self, ranks=ranks, me=members.index(self.me))
 
     @property
+    def line(self) -> Line:
+        """Where its ranks say goodbye."""
+        return self.home.private_line if self.isolated and self.home.private_line is not None else self.home.line
+
+    @property
     def hosts(self) -> list[str]:
         """By position; empty where it is not known."""
         return [self.home.known[rank].host if self.home.known else "" for rank in self.ranks]
+
+    def neighbours(self) -> dict[int, State]:
+        """Whether the processes of other ranks on this host run, by position."""
+        known = {at: self.home.known[rank].process for at, rank in enumerate(self.ranks) if self.home.known}
+        return {at: state(process) for at, process in known.items() if process != NOBODY and at != self.me}
 
     @property
     def bells(self) -> list[bytes | None]:
@@ -80,6 +93,10 @@ class Group:
         if 0 < pair < FIRST_FREE:
             return zlib.crc32(repr(self.ranks).encode()) >> 16
         return max(0, pair - FIRST_FREE) // self._recyclable % _GENERATIONS
+
+    def channel_key(self, pair: int) -> int:
+        """A number that only the channel of this pair, and of these ranks, ever has."""
+        return pair * _GENERATIONS + self.generation(pair)
 
     def first_unused(self, pair: int) -> int | None:
         """The first pair from this one on whose tags no object of this process uses; None if there is none."""
@@ -101,8 +118,8 @@ class Group:
 
     @property
     def _recyclable(self) -> int:
-        """How many pairs there are for objects."""
-        return self._band // 2 - FIRST_FREE
+        """How many pairs there are for objects; the last of all is for goodbyes."""
+        return self._band // 2 - FIRST_FREE - 1
 
     def shared_pair(self) -> int:
         if self.ranks == tuple(range(self.comm.size)):
@@ -116,6 +133,9 @@ def _keyval() -> int:
 
 
 def _forget(_comm: MPI.Comm, _keyval: int, home: Home) -> None:
+    for line in (home.line, home.private_line):
+        if line is not None:
+            line.close()
     if not MPI.Is_finalized():
         for sums in home.sums:
             sums.comm.Free()
@@ -130,33 +150,37 @@ def resolve(comm: CommLike, timeout: float) -> Group:
     A list of ranks creates nothing: its messages use the duplicate if there is one, else tags at the top of the range.
     """
     if isinstance(comm, tuple) and len(comm) == 2 and isinstance(comm[0], MPI.Intracomm):
-        return _listed(*comm)
+        return _listed(*comm, timeout)
     if not isinstance(comm, MPI.Intracomm):
         raise TypeError(f"comm: expected an mpi4py communicator or (communicator, list of ranks), got {comm!r}")
     home = _home(comm)
     if home.private is None:
-        launch.warn_if_alone()
-        private = duplicate(comm, timeout)
-        home.known = introduce(private, timeout)
-        home.private = private
-    return Group(home.private, tuple(range(comm.size)), comm.rank, home, isolated=True)
+        launch.require_company()
+        private = duplicate(comm, timeout, home.line)
+        home.known = introduce(private, timeout, home.line)
+        home.private, home.private_line = private, Line(private)
+    group = Group(home.private, tuple(range(comm.size)), comm.rank, home, isolated=True)
+    group.line.uses(group.ranks, timeout)
+    return group
 
 
-def _listed(comm: MPI.Intracomm, listed: Sequence[int]) -> Group:
+def _listed(comm: MPI.Intracomm, listed: Sequence[int], timeout: float) -> Group:
     ranks = tuple(int(rank) for rank in listed)
     if len(set(ranks)) != len(ranks) or not all(0 <= rank < comm.size for rank in ranks):
         raise ValueError(f"comm: expected distinct ranks between 0 and {comm.size - 1}, got {list(listed)}")
     if comm.rank not in ranks:
         raise ValueError(f"comm: this process is rank {comm.rank}, which is not in the list {list(listed)}")
     home = _home(comm)
-    return Group(home.private or comm, ranks, ranks.index(comm.rank), home, isolated=home.private is not None)
+    group = Group(home.private or comm, ranks, ranks.index(comm.rank), home, isolated=home.private is not None)
+    group.line.uses(ranks, timeout)
+    return group
 
 
 def _home(comm: MPI.Intracomm) -> Home:
     home = comm.Get_attr(_keyval())
     if home is None:
         timeline.begin(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, socket.gethostname())
-        home = Home()
+        home = Home(goodbye.world() if comm == MPI.COMM_WORLD else Line(comm))
         comm.Set_attr(_keyval(), home)
     assert isinstance(home, Home)
     return home

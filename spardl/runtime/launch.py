@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mpi4py import MPI
+from spardl.runtime.library import MPI
 
 PMI, PMIX, NOTHING = "PMI", "PMIx", "nothing"
 OPEN_MPI = "Open MPI"
@@ -35,8 +35,11 @@ class _Signs(NamedTuple):
     also: str = ""
 
 
+TORCHRUN = "torchrun"
+
 # Innermost first: a task of srun may have called mpiexec. SLURM_NTASKS is not a sign, batch scripts have it too.
 _LAUNCHERS = (
+    _Signs(TORCHRUN, "WORLD_SIZE", "RANK", NOTHING, also="TORCHELASTIC_RESTART_COUNT"),
     _Signs("Open MPI's mpiexec", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", PMIX),
     _Signs("MPICH's mpiexec", "PMI_SIZE", "PMI_RANK", PMI, also="MPI_LOCALNRANKS"),
     _Signs("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", None),
@@ -70,6 +73,8 @@ def is_foreign(launch: Launch, family: str) -> bool:
 def cure(launch: Launch, family: str, mpiexec: str) -> str:
     """What to type instead. ``mpiexec`` is that of the MPI in use."""
     own = f"{family}'s own mpiexec{f', {mpiexec}' if mpiexec else ''}"
+    if launch.by == TORCHRUN:
+        return f"Start it with {own}: `mpiexec -n {launch.ranks} python script.py`"
     if launch.by == "srun":
         kind = "pmix" if family == OPEN_MPI else "pmi2"
         srun = f"`srun --mpi={kind}` (`srun --mpi=list` tells what there is)"
@@ -85,14 +90,17 @@ def alone(launch: Launch, family: str) -> str:
     )
 
 
-def warn_if_alone() -> None:
-    """Called where a communicator is first used. One of the processes warns."""
-    if MPI.COMM_WORLD.size == 1:
-        launch = told(os.environ)
-        if launch is not None and launch.ranks > 1 and launch.rank == 0:
-            family = MPI.get_vendor()[0]
-            what = f"{alone(launch, family)}. {cure(launch, family, own_mpiexec())}."
-            warnings.warn(f"{what} `spardl doctor`, launched alike, tells more.", RuntimeWarning, stacklevel=4)
+def require_company() -> None:
+    """Called where a communicator is first used. torchrun is no launcher of MPI's; of others one process warns."""
+    launch = told(os.environ) if MPI.COMM_WORLD.size == 1 else None
+    if launch is None or launch.ranks == 1:
+        return
+    family = MPI.get_vendor()[0]
+    what = f"{alone(launch, family)}. {cure(launch, family, own_mpiexec())}."
+    if launch.by == TORCHRUN:
+        raise RuntimeError(what)
+    if launch.rank == 0:
+        warnings.warn(f"{what} `spardl doctor`, launched alike, tells more.", RuntimeWarning, stacklevel=4)
 
 
 def library_path() -> str:

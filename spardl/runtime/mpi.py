@@ -1,6 +1,5 @@
 """Drives collectives on real ranks: buffers only, every wait with a deadline, any number of collectives in flight."""
 
-import json
 import threading
 import time
 import weakref
@@ -8,16 +7,18 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from mpi4py.MPI import Request
-
 from spardl import environment, timeline
 from spardl.effects import Allreduce, Collective, Effect, Exchange, Flush, Recv, Send
-from spardl.errors import TELLS_OF_RANKS, PeerTimeout
+from spardl.errors import TELLS_OF_RANKS, PeerError, PeerTimeout, says_gone
+from spardl.runtime import farewell
 from spardl.runtime.backoff import Backoff
 from spardl.runtime.channel import Channel, Incoming, Outgoing, Told
+from spardl.runtime.failure import as_peer_error
 from spardl.runtime.group import FIRST_FREE, CommLike, Group, resolve
 from spardl.runtime.inspector import Inspector, answering_time, warning_time
-from spardl.runtime.stall import ALL, timed_out
+from spardl.runtime.library import MPI
+from spardl.runtime.neighbour import State
+from spardl.runtime.stall import ALL, Stall, answering_grace, find_culprits, timed_out
 from spardl.runtime.traffic import Traffic
 from spardl.timeline.traced import traced
 
@@ -174,9 +175,10 @@ class Flight(Generic[Result]):
         self._incoming: Incoming | None = None
         self._arrived: Any = None
         self._receiving = False
-        self._summing: Request | None = None
+        self._summing: MPI.Request | None = None
         self._outcome: tuple[Result] | BaseException | None = None
-        self._stall_ends: float | None = None
+        self._stalled_at: float | None = None
+        self._stalls_seen = 0
         self._quiet_since = time.monotonic()
         self._next_look = 0.0  # at once: another rank may have failed in this call before we came
         self._warn_after = channel.warn_after if warn_after is None else warning_time(warn_after)
@@ -337,17 +339,19 @@ class Flight(Generic[Result]):
     def _look_around(self, now: float) -> None:
         """Nothing moved: has another rank failed or stalled, or have we waited too long ourselves?"""
         stalls = self._channel.notices()
+        for call in self._channel.stalled_elsewhere():
+            self._channel.tell_stall(self._stall(now), call)
         if self._warn_after > 0:
             self._inspect(now)
-        grace = min(1.0, self._timeout / 4)
-        if self._stall_ends is None and (stalls or now > self._quiet_since + self._timeout - grace):
-            self._channel.tell_stall(*self._waits_for())
-            self._stall_ends = now + grace
-        if self._stall_ends is None:
-            return
-        speakers = {self._channel.group.me, *(notice.sender for notice in stalls)}
-        if now > self._stall_ends or len(speakers) == self._channel.group.size:
-            raise Told(self._timed_out(speakers))
+        grace = answering_grace(self._timeout)
+        if self._stalled_at is None:
+            if len(stalls) > self._stalls_seen or now > self._quiet_since + self._timeout - grace:
+                self._stalled_at = now
+                self._channel.tell_stall(self._stall(now))
+        elif self._quiet_since > self._stalled_at:  # what was awaited has come after all
+            self._stalled_at, self._stalls_seen = None, len(stalls)
+        elif now > self._stalled_at + grace:
+            raise self._timed_out(now)
 
     def _inspect(self, now: float) -> None:
         if self._inspector is None:
@@ -365,22 +369,31 @@ class Flight(Generic[Result]):
         peer = effect.source if isinstance(effect, _RECEIVING) else self._outgoing[0].to
         return peer, effect.step or f"round {max(0, self.traffic.rounds - 1)}"
 
-    def _timed_out(self, speakers: set[int]) -> PeerTimeout:
-        missing = tuple(sorted(set(range(self._channel.group.size)) - speakers))
-        waits = {self._channel.group.me: self._waits_for()}
-        for notice in self._channel.notices():
-            told = json.loads(notice.body)
-            waits[notice.sender] = (told["waits_for"], told["step"])
-        ranks = self._channel.group.ranks
-        text = timed_out(self._name, self._timeout, ranks, missing, waits)
-        return PeerTimeout(text, ranks=tuple(ranks[peer] for peer in missing))
+    def _stall(self, now: float) -> Stall:
+        seen = self._channel.group.neighbours()
+        gone, runs = (tuple(at for at, state in seen.items() if state is kind) for kind in (State.GONE, State.RUNS))
+        return Stall(*self._waits_for(), now - self._quiet_since, gone, runs)
+
+    def _timed_out(self, now: float) -> PeerTimeout:
+        group = self._channel.group
+        stalls = {notice.sender: Stall.from_bytes(notice.body) for notice in self._channel.notices()}
+        stalls[group.me] = self._stall(now)
+        culprits = find_culprits(group.size, stalls)
+        text = timed_out(self._name, self._timeout, group.ranks, culprits, stalls)
+        return PeerTimeout(text, ranks=tuple(group.ranks[peer] for peer in culprits))
 
     def _fail(self, error: BaseException) -> BaseException:
         """Ends the call on this rank and sees to it that it ends on the others."""
+        group = self._channel.group
+        if isinstance(error, MPI.Exception):
+            error = as_peer_error(error, group, self._name)
         if isinstance(error, Told):
             error = error.error
         else:
             self._channel.tell_fault(error)
+        if says_gone(error):
+            assert isinstance(error, PeerTimeout | PeerError)
+            farewell.lose(group.line, error.ranks or group.ranks)
         self._end(error)
         return error
 

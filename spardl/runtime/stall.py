@@ -57,6 +57,52 @@ class Silence(NamedTuple):
     seconds: float  # since it came
 
 
+class Stall(NamedTuple):
+    """What a rank whose time is nearly up tells the others; positions. Those of its host it can see at work, or not."""
+
+    waits_for: int
+    step: str
+    seconds: float  # it has waited
+    gone: tuple[int, ...] = ()  # stopped or dead
+    runs: tuple[int, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Stall":
+        waits_for, step, seconds, gone, runs = json.loads(data)
+        return cls(waits_for, step, seconds, tuple(gone), tuple(runs))
+
+
+def answering_grace(timeout: float) -> float:
+    """Seconds that ranks have to say that they wait, too, before a wait fails; the time limit includes them."""
+    return min(5.0, timeout / 4)
+
+
+def longer_limit() -> str:
+    return "If it takes longer on purpose, raise the limit: timeout=… or SPARDL_TIMEOUT, in seconds."
+
+
+def find_culprits(size: int, stalls: Mapping[int, Stall]) -> tuple[int, ...]:
+    """Whom to name, when those in ``stalls`` have told of theirs.
+
+    Whoever is seen stopped or dead; else who is silent and is not seen at work; else who is silent. If all have told,
+    those who came last: the others had nearly run out of time by then.
+    """
+    silent = set(range(size)) - stalls.keys()
+    gone = {rank for told in stalls.values() for rank in told.gone}
+    runs = {rank for told in stalls.values() for rank in told.runs}
+    longest = max(told.seconds for told in stalls.values())
+    late = {rank for rank, told in stalls.items() if told.seconds < longest / 2}
+    return blamed(silent, gone, runs) or tuple(sorted(late))
+
+
+def blamed(silent: set[int], gone: set[int], runs: set[int]) -> tuple[int, ...]:
+    """Of the silent: those that are seen stopped or dead; else those that are not seen at work; else all."""
+    return tuple(sorted((silent & gone) or (silent - runs) or silent))
+
+
 def name_peer(peer: int, ranks: Sequence[int]) -> str:
     return "all ranks" if peer == ALL else f"rank {ranks[peer]}"
 
@@ -106,16 +152,31 @@ def describe(
 
 
 def timed_out(
-    name: str, timeout: float, ranks: Sequence[int], missing: Sequence[int], waits: Mapping[int, tuple[int, str]]
+    name: str, timeout: float, ranks: Sequence[int], culprits: Sequence[int], stalls: Mapping[int, Stall]
 ) -> str:
-    """The error's text. ``waits``: for whom a rank waits, and in which step."""
-    who = " and ".join(f"rank {ranks[peer]}" for peer in missing) or "no rank is missing, but one of them"
-    waiting = "; ".join(
-        f"rank {ranks[other]} waits for {name_peer(peer, ranks)} in {step}"
-        for other, (peer, step) in sorted(waits.items())
-        if peer in (ALL, *missing) or not missing
+    """The error's text. ``culprits``: as ``find_culprits`` has them."""
+    who = " and ".join(f"rank {ranks[peer]}" for peer in culprits) or "no rank is missing, but one of them"
+    if not any(peer in stalls for peer in culprits):
+        what = f"did not answer within {timeout:g} s"
+    else:
+        what = f"came too late for a limit of {timeout:g} s"
+    concerned = {other: told for other, told in sorted(stalls.items()) if told.waits_for in (ALL, *culprits)}
+    waiting = _listed(
+        f"rank {ranks[other]} waits for {name_peer(told.waits_for, ranks)} in {told.step}"
+        for other, told in (concerned or stalls).items()
     )
-    return f"{name}: {who} did not answer within {timeout:g} s ({waiting}). Is every rank making this call?"
+    is_there = _is_there(culprits, stalls)
+    return f"{name}: {who} {what} ({waiting}). {is_there} {longer_limit()}"
+
+
+def _is_there(culprits: Sequence[int], stalls: Mapping[int, Stall]) -> str:
+    gone = {rank for told in stalls.values() for rank in told.gone}
+    runs = {rank for told in stalls.values() for rank in told.runs}
+    if culprits and gone.issuperset(culprits):
+        return "Its process is stopped or dead."
+    if culprits and runs.issuperset(culprits):
+        return "Its process runs: is it busy with something else, or making other calls?"
+    return "Is every rank making this call?"
 
 
 def _last_sign(peer: int, ranks: Sequence[int], waits: Mapping[int, Report], silent: Mapping[int, Silence]) -> str:

@@ -7,7 +7,7 @@ some two thousand of them: when an object is gone on all ranks, the next one tak
 import weakref
 from typing import Any
 
-from mpi4py import MPI
+from spardl.runtime.library import MPI
 
 
 class Sums:

@@ -14,15 +14,16 @@ import numpy.typing as npt
 
 from spardl.agreement import open_channel
 from spardl.collectives.bruck import bruck
-from spardl.errors import PeerError
-from spardl.runtime import farewell
+from spardl.errors import from_notice
+from spardl.runtime.channel import Told
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task
 from spardl.sync.averaging import Averager
-from spardl.sync.notes import Ended, Fault, Note, Progress, Regroup, Working, from_bytes, to_bytes
+from spardl.sync.notes import Ended, Fault, Note, Ping, Pong, Progress, Regroup, Working, from_bytes, to_bytes
 from spardl.sync.paces import REPORTS_EVERY, Groups, Pace, Paces
 from spardl.sync.parts import Shift
 from spardl.sync.post import Post
+from spardl.sync.rollcall import RollCall
 
 SERVER = 0
 _NOTHING = np.empty(0, np.uint8)
@@ -40,8 +41,8 @@ class Between:
         self._everyone, self._groups, self._timeout = everyone, groups, timeout
         self._dtype = np.dtype(dtype)
         self._closing, post = (open_channel(everyone, dict, timeout, "RNA between groups") for _ in range(2))
-        farewell.forget(self._closing)  # it is the thread's
         self.post = Post(post)
+        self.roll = RollCall(everyone, self.post)
         self._averager = Averager([len(group) for group in groups])
         self._paces = Paces(groups) if regroups else None
         self._leads = {group[0]: number for number, group in enumerate(groups)}
@@ -126,9 +127,15 @@ class Between:
         return moved
 
     def _take(self, sender: int, note: Note) -> None:
+        self.roll.hear(sender)
+        if isinstance(note, Ping):  # which is no sign that training goes on
+            self.post.send_note(sender, to_bytes(Pong()))
+            return
+        if isinstance(note, Pong):
+            return
         self.heard += 1
         if isinstance(note, Fault):
-            raise PeerError(f"rank {self._everyone.ranks[sender]} ended with {note.text}")
+            raise Told(from_notice(note.text.encode(), self._everyone.ranks[sender]))
         if isinstance(note, Working):
             if self._paces is not None and self._paces.report(sender, note.seconds) and not self.wants_regroup:
                 self.wants_regroup = True

@@ -4,6 +4,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,15 +31,21 @@ class Metrics:
     waited_seconds: float = 0.0  # for results, being too far ahead
 
 
+def _timed_out(what: str, timeout: float) -> PeerTimeout:
+    return PeerTimeout(f"{what} within {timeout:g} s", ranks=())
+
+
 class GradientBox(ABC):
     """What both kinds have in common. Every method but those for training is called by the communicating thread.
 
-    ``most_ahead``: how many gradients may wait before training does.
+    ``most_ahead``: how many gradients may wait before training does. ``timed_out`` makes the error when it has waited
+    too long: whoever runs the engine knows who is missing.
     """
 
     def __init__(self, most_ahead: int, timeout: float, metrics: Metrics | None = None) -> None:
         self._most_ahead, self._timeout = most_ahead, timeout
         self._changed = threading.Condition()
+        self.timed_out: Callable[[str, float], PeerTimeout] = _timed_out
         self._waiting: deque[tuple[int, Values]] = deque()  # version of the weights it was computed with, gradient
         self._taken = 0  # how many of those an attempt at a round holds
         self._results: deque[Published] = deque()
@@ -64,9 +71,10 @@ class GradientBox(ABC):
         """Until no more than so many gradients wait."""
         started = time.perf_counter()
         with self._changed:
-            if not self._changed.wait_for(lambda: self._error or len(self._waiting) <= most, self._timeout):
-                raise PeerTimeout(f"no round has taken this rank's gradients within {self._timeout:g} s", ranks=())
+            in_time = self._changed.wait_for(lambda: self._error or len(self._waiting) <= most, self._timeout)
             self._raise()
+        if not in_time:
+            raise self.timed_out("RNA: no round has taken this rank's gradients", self._timeout)
         self.metrics.waited_seconds += time.perf_counter() - started
 
     def collect(self) -> list[Published]:

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from mpi4py import MPI
 
 from spardl.agreement import open_channel
 from spardl.collectives.bruck import bruck
 from spardl.effects import Bytes
-from spardl.errors import PeerError, PeerTimeout
-from spardl.runtime import farewell
+from spardl.errors import PeerTimeout, from_notice, to_notice
+from spardl.runtime.channel import Told
+from spardl.runtime.failure import as_peer_error
 from spardl.runtime.group import Group
+from spardl.runtime.library import MPI
 from spardl.runtime.mpi import Task
 from spardl.runtime.traffic import Traffic
 from spardl.sync.between import Between
@@ -36,6 +37,7 @@ from spardl.sync.protocol import (
     Tell,
     worker,
 )
+from spardl.sync.rollcall import RollCall
 
 _SHORTEST_NAP, _LONGEST_NAP = 50e-6, 500e-6  # a round takes a dozen messages, and each may find a rank asleep
 _FAREWELL = 2.0  # seconds that a rank which ends takes at most to tell the others
@@ -95,9 +97,9 @@ class Engine:
             )
         self._group, self._box, self._part, self._timeout, self._between = group, box, part, timeout, between
         self._rounds, self._closing, post = (open_channel(group, dict, timeout, "RNA") for _ in range(3))
-        for channel in (self._rounds, self._closing):
-            farewell.forget(channel)  # it is the thread's, which tells the others itself
         self._post = Post(post)
+        self._roll = RollCall(group, self._post) if between is None else between.roll
+        box.timed_out = self._roll.timed_out
         self._worker = _Driven(worker(group.me, box, part))
         scheduler = Scheduler(group.size, policy, patience, terms, lambda: box.shift is not None)
         self._scheduler = _Driven(scheduler.run()) if group.me == SCHEDULER else None
@@ -137,7 +139,7 @@ class Engine:
             seen = signs
             self._thread.join(self._timeout)
         if self._thread.is_alive():
-            self._box.fail(PeerTimeout(f"RNA: no round has ended within {self._timeout:g} s", ranks=()))
+            self._box.fail(self._roll.timed_out("RNA: no round has ended", self._timeout))
             self._thread.join(_FAREWELL)
         if self._box.error is not None:
             raise self._box.error
@@ -158,10 +160,13 @@ class Engine:
             self._close()
             if self._between is not None:
                 self._end_with_other_groups(self._between)
+        except Told as told:  # the others know
+            self._box.fail(told.error)
         except BaseException as error:
+            if isinstance(error, MPI.Exception):
+                error = as_peer_error(error, self._group, "RNA")
             self._box.fail(error)
-            if not isinstance(error, PeerError):  # which the others know
-                self._tell_fault(error)
+            self._tell_fault(error)
 
     def _drive(self, done: Callable[[], bool], advance: Callable[[], bool]) -> None:
         nap = _SHORTEST_NAP
@@ -170,6 +175,7 @@ class Engine:
                 raise self._box.error
             with self._moving:
                 moved = advance() | self._advance_between()
+                self._roll.advance()
             if moved:
                 nap = _SHORTEST_NAP
             else:
@@ -216,7 +222,7 @@ class Engine:
         self._drive(lambda: between.all_ended, between.advance_end)
 
     def _tell_fault(self, error: BaseException) -> None:
-        note = Fault(f"{type(error).__name__}: {error}")
+        note = Fault(to_notice(error).decode())
         post = self._post if self._between is None else self._between.post
         post.tell_all(to_bytes(note))
         deadline = time.monotonic() + _FAREWELL / 2
@@ -230,12 +236,14 @@ class Engine:
         while (found := self._post.next_note()) is not None:
             moved = True
             sender, note = found[0], from_bytes(found[1])
+            if self._between is None:
+                self._roll.hear(sender)
             if isinstance(note, Ping):
                 self._post.send_note(sender, to_bytes(Pong()))
             elif isinstance(note, Want):
                 self._wanted.append((sender, note.round))
             elif isinstance(note, Fault):
-                raise PeerError(f"rank {self._group.ranks[sender]} ended with {note.text}")
+                raise Told(from_notice(note.text.encode(), self._group.ranks[sender]))
             elif isinstance(note, Go | Commit | Stop):
                 if isinstance(note, Go):
                     self._box.forget(note.needed_from)

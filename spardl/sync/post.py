@@ -4,13 +4,12 @@ from collections import deque
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from spardl.effects import FRONT_BYTES, Bytes
 from spardl.kernels import memory
-from spardl.runtime import farewell
 from spardl.runtime.channel import Channel
 from spardl.runtime.envelope import Stamp, checked_stamp, sealed
+from spardl.runtime.library import MPI
 from spardl.runtime.traffic import Traffic
 
 _STAMP = Stamp(0, 0)  # nothing is left over from earlier ones: all that was sent is taken before they end
@@ -22,7 +21,6 @@ class Post:
     def __init__(self, channel: Channel) -> None:
         self._group, self._channel = channel.group, channel  # kept: its tags are in use as long as it lives
         self._tags = self._group.tags(channel.pair)
-        farewell.forget(channel)  # it sends nothing itself
         self._position = {rank: position for position, rank in enumerate(self._group.ranks)}
         self._outbox: list[tuple[MPI.Request, Any]] = []
         self._to_self: tuple[deque[Bytes], deque[Bytes]] = (deque(), deque())

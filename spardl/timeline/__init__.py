@@ -4,7 +4,6 @@ Nothing here is called while a collective runs unless the variable is set: colle
 are built. Each rank writes a file of its own; rank 0 merges them when its process ends.
 """
 
-import atexit
 import contextlib
 import logging
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from spardl import environment
 from spardl.timeline.recorder import Recorder
 
-__all__ = ["Recorder", "begin", "current", "span"]
+__all__ = ["Recorder", "begin", "close", "current", "span"]
 
 _recorder: Recorder | None = None
 _nothing = contextlib.nullcontext()
@@ -31,9 +30,14 @@ def begin(rank: int, ranks: int, host: str) -> None:
         return
     try:
         _recorder = Recorder(path, rank, ranks, host)
-        atexit.register(_recorder.close)
     except OSError as error:  # no reason not to train
         logging.getLogger("spardl.timeline").warning("spardl: rank %d has no timeline: %s", rank, error)
+
+
+def close(*, in_peace: bool = True) -> None:
+    """The process ends, and whoever waits for it has been told. ``in_peace``: the other ranks end as well."""
+    if _recorder is not None:
+        _recorder.close(in_peace=in_peace)
 
 
 def span(name: str, **details: Any) -> contextlib.AbstractContextManager[None]:

@@ -20,10 +20,11 @@ def unfinished_path(path: Path, rank: int) -> Path:
     return path.with_name(f"{path.name}.rank{rank}.part")
 
 
-def merge_at_exit(path: Path, ranks: int) -> None:
-    """On rank 0: gives the others a moment to finish, and takes what is there."""
+def merge_at_exit(path: Path, ranks: int, *, in_peace: bool) -> None:
+    """On rank 0: gives the others a moment to finish, if they end ``in_peace``, and takes what is there."""
+    wait = _WAIT_FOR_OTHERS if in_peace else 0.0
     files = [finished_path(path, rank) for rank in range(ranks)]
-    deadline = time.monotonic() + _WAIT_FOR_OTHERS
+    deadline = time.monotonic() + wait
     while not all(file.exists() for file in files) and time.monotonic() < deadline:
         time.sleep(0.02)
     unfinished = [rank for rank, file in enumerate(files) if not file.exists()]
@@ -32,7 +33,7 @@ def merge_at_exit(path: Path, ranks: int) -> None:
         _log.warning(
             "spardl: %s: %g s after rank 0's end the files of ranks %s are not finished, or not here. "
             "`spardl timeline %s` merges anew what is there then.",
-            *(path, _WAIT_FOR_OTHERS, ", ".join(map(str, unfinished)), path),
+            *(path, wait, ", ".join(map(str, unfinished)), path),
         )
     else:
         for file in files:

@@ -99,15 +99,20 @@ class Recorder:
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """At the process's end: no more events. Sends nothing, for something may have gone wrong in MPI."""
+    def close(self, *, in_peace: bool = True) -> None:
+        """At the process's end: no more events. Sends nothing, for something may have gone wrong in MPI.
+
+        Rank 0 gives the others time to do the same, unless they do not end ``in_peace``.
+        """
+        if self._file.closed:
+            return
         self._flush()
         self._file.close()
         unfinished_path(self._path, self._rank).rename(finished_path(self._path, self._rank))
         if self._left_out:
             _log.warning("spardl: rank %d's timeline is full: its first %d events", self._rank, _MOST_EVENTS)
         if self._rank == 0:
-            merge_at_exit(self._path, self._ranks)
+            merge_at_exit(self._path, self._ranks, in_peace=in_peace)
 
     def _flush(self) -> None:
         with self._lock:

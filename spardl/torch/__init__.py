@@ -4,6 +4,7 @@
 >>> handle = spt.distribute(optimizer, model, sync=spt.SparDL(density=0.01))  # doctest: +SKIP
 """
 
+from spardl.runtime import library as library  # first: it says so if there is no MPI
 from spardl.sync.policies import All, Majority, PowerOfChoices, Solo
 from spardl.torch.checkpoint import join_states
 from spardl.torch.ddp import ddp_hook

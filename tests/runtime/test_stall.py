@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spardl.runtime.stall import ALL, Heard, Report, Silence, describe, find_missing, timed_out
+from spardl.runtime.stall import ALL, Heard, Report, Silence, Stall, describe, find_culprits, find_missing, timed_out
 
 
 def report(peer, step="round 0", seconds=1.0, heard=None):
@@ -101,9 +101,37 @@ def test_reports_travel_as_bytes(situation, call, asks, seconds):
 
 
 def test_the_error_at_the_deadline():
-    waits = {0: (3, "round 1"), 1: (ALL, "the sum"), 3: (2, "round 0")}
-    assert timed_out("reduce", 5, [4, 5, 6, 7], [2], waits) == (
-        "reduce: rank 6 did not answer within 5 s (rank 5 waits for all ranks in the sum; "
-        "rank 7 waits for rank 6 in round 0). Is every rank making this call?"
+    stalls = {0: Stall(3, "round 1", 4.0), 1: Stall(ALL, "the sum", 4.0), 3: Stall(2, "round 0", 4.0)}
+    longer = "If it takes longer on purpose, raise the limit: timeout=… or SPARDL_TIMEOUT, in seconds."
+    assert timed_out("reduce", 5, [4, 5, 6, 7], [2], stalls) == (
+        "reduce: rank 6 did not answer within 5 s (rank 5 waits for all ranks in the sum, "
+        f"rank 7 waits for rank 6 in round 0). Is every rank making this call? {longer}"
     )
-    assert "no rank is missing, but one of them did not answer" in timed_out("reduce", 5, [4, 5, 6, 7], [], waits)
+    assert "no rank is missing, but one of them did not answer" in timed_out("reduce", 5, [4, 5, 6, 7], [], stalls)
+
+
+def test_who_is_silent_is_to_blame():
+    assert find_culprits(4, {0: Stall(3, "", 4.0), 1: Stall(0, "", 4.0), 3: Stall(2, "", 4.0)}) == (2,)
+    assert find_culprits(3, {1: Stall(0, "", 4.0)}) == (0, 2)
+
+
+def test_of_the_silent_the_dead_are_to_blame_and_not_who_only_works():
+    assert find_culprits(4, {0: Stall(3, "", 4.0, gone=(3,), runs=(1, 2)), 1: Stall(0, "", 4.0)}) == (3,)
+    assert find_culprits(4, {0: Stall(3, "", 4.0, runs=(1, 2))}) == (3,)
+    assert find_culprits(4, {0: Stall(3, "", 4.0, runs=(1, 2, 3))}) == (1, 2, 3)
+    assert find_culprits(4, {0: Stall(3, "", 4.0, gone=(1,)), 1: Stall(0, "", 4.0), 2: Stall(0, "", 4.0)}) == (3,), (
+        "who speaks is not dead, whatever others have seen"
+    )
+
+
+def test_if_all_have_come_the_last_one_is_to_blame():
+    stalls = {0: Stall(1, "round 0", 0.2), 1: Stall(0, "round 0", 4.1), 2: Stall(0, "round 0", 4.0)}
+    assert find_culprits(3, stalls) == (0,)
+    text = timed_out("reduce", 5, range(3), [0], stalls)
+    assert text.startswith("reduce: rank 0 came too late for a limit of 5 s (rank 1 waits for rank 0 in round 0")
+    assert "SPARDL_TIMEOUT" in text
+
+
+def test_what_is_told_of_a_stall():
+    stall = Stall(ALL, "the sum", 1.5, gone=(2,), runs=(0, 1))
+    assert Stall.from_bytes(stall.to_bytes()) == stall
