@@ -101,8 +101,7 @@ def _others_end(patience: float) -> bool:
     deadline = time.monotonic() + patience
     while True:
         goodbye.hear_all()
-        if not any(line.missing() for line in goodbye.lines()):
-            return True
-        if time.monotonic() > deadline:
-            return False
+        missing = _lost.union(*(line.missing() for line in goodbye.lines())) - goodbye.departed.keys()
+        if missing <= _lost or time.monotonic() > deadline:
+            return not missing
         time.sleep(_LOOK_EVERY)

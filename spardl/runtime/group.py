@@ -156,6 +156,7 @@ def resolve(comm: CommLike, timeout: float) -> Group:
     home = _home(comm)
     if home.private is None:
         launch.require_company()
+        home.line.uses(range(comm.size), timeout)
         private = duplicate(comm, timeout, home.line)
         home.known = introduce(private, timeout, home.line)
         home.private, home.private_line = private, Line(private)

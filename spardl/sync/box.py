@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spardl.errors import PeerTimeout
+from spardl.runtime.stall import answering_grace
 from spardl.sync.parts import Shift, Sum, Values
 
 
@@ -70,8 +71,9 @@ class GradientBox(ABC):
     def wait(self, most: int = 0) -> None:
         """Until no more than so many gradients wait."""
         started = time.perf_counter()
+        patience = self._timeout - answering_grace(self._timeout)
         with self._changed:
-            in_time = self._changed.wait_for(lambda: self._error or len(self._waiting) <= most, self._timeout)
+            in_time = self._changed.wait_for(lambda: self._error or len(self._waiting) <= most, patience)
             self._raise()
         if not in_time:
             raise self.timed_out("RNA: no round has taken this rank's gradients", self._timeout)

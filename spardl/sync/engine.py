@@ -17,6 +17,7 @@ from spardl.runtime.failure import as_peer_error
 from spardl.runtime.group import Group
 from spardl.runtime.library import MPI
 from spardl.runtime.mpi import Task
+from spardl.runtime.stall import answering_grace
 from spardl.runtime.traffic import Traffic
 from spardl.sync.between import Between
 from spardl.sync.box import GradientBox
@@ -132,12 +133,12 @@ class Engine:
     def join(self) -> None:
         """After the box was closed: waits until all ranks have gone through all rounds, and raises what went wrong.
 
-        Others may have much left to do; the time limit is for one round.
+        Others may have much left to do; the time limit is for one round, and includes asking who is there.
         """
         seen = -1
         while self._thread.is_alive() and seen != (signs := self._signs_of_life()):
             seen = signs
-            self._thread.join(self._timeout)
+            self._thread.join(self._timeout - answering_grace(self._timeout))
         if self._thread.is_alive():
             self._box.fail(self._roll.timed_out("RNA: no round has ended", self._timeout))
             self._thread.join(_FAREWELL)
