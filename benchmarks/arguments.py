@@ -35,4 +35,7 @@ def write_json(args: argparse.Namespace, facts: Row, rows: Sequence[Row], launch
     if args.json is not None:
         command = f"{launcher} python {shlex.join(sys.argv)}".strip()
         parameters = {name: value for name, value in vars(args).items() if name != "json"} | more
-        record.write(args.json, command, facts, parameters, rows)
+        try:
+            record.write(args.json, command, facts, parameters, rows)
+        except OSError as error:  # what is yet to be measured may take hours
+            print(f"{args.json} cannot be written: {error}", file=sys.stderr)

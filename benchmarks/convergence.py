@@ -4,15 +4,14 @@
         --json convergence.json --plot convergence.png
 
 The comparison of the SparDL paper's figure 8, shortened. "global" keeps everything that is not sent. "partial" forgets
-what is dropped on the way at indices that other ranks' entries bring into the result. "local" forgets all that is
-dropped on the way, and keeps only what a rank did not choose to send at first.
+what is dropped after it was sent, if other ranks' entries bring its index into the result. "local" forgets all that is
+dropped after it was sent, and keeps only what a rank did not send.
 
 All contenders of a seed start from the same weights and see the same images in the same order. JSON is written after
 each of them: a run that is stopped leaves what it has. examples/cifar_data.py says what --data has to hold.
 """
 
 import argparse
-import importlib.util
 import sys
 import time
 from pathlib import Path
@@ -24,7 +23,7 @@ from mpi4py import MPI
 
 import spardl.torch as spt
 from spardl import kernels
-from spardl.bench import record
+from spardl.bench import outputs, record
 from spardl.bench.figure import new_figure, save
 from spardl.bench.table import Column, Row, print_table
 from spardl.residual import POLICIES
@@ -59,8 +58,8 @@ def parse_args() -> argparse.Namespace:
     flags.add_argument("--json", type=Path, metavar="PATH", help="also write what was measured to this file")
     flags.add_argument("--plot", type=Path, metavar="PATH", help="draw accuracy and loss over epochs to this file")
     args = flags.parse_args()
-    if args.plot is not None and importlib.util.find_spec("matplotlib") is None:
-        flags.error("--plot needs matplotlib: pip install matplotlib")  # now, and not after hours of training
+    if trouble := outputs.trouble_ahead(comm, args.json, picture=args.plot):  # now, and not after hours of training
+        flags.error(trouble)
     if not comm.size <= args.batch <= args.images:
         flags.error(f"--batch {args.batch}: expected at least the {comm.size} ranks, at most --images {args.images}")
     return args

@@ -28,6 +28,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import spardl.torch as spt
+from spardl.bench import outputs
 
 comm = MPI.COMM_WORLD
 console = Console(quiet=comm.rank > 0)  # rank 0 does the talking
@@ -56,6 +57,8 @@ def parse_args() -> argparse.Namespace:
         flags.error("--resume needs --checkpoint")
     if args.batch < comm.size:
         flags.error(f"--batch {args.batch} leaves some of {comm.size} ranks without an image")
+    if trouble := outputs.trouble_ahead(comm, args.json):  # now, and not after hours of training
+        flags.error(trouble)
     return args
 
 

@@ -28,6 +28,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 
 import spardl.torch as spt
+from spardl.bench import outputs
 
 comm = MPI.COMM_WORLD
 console = Console(quiet=comm.rank > 0)  # rank 0 does the talking
@@ -59,6 +60,8 @@ def parse_args() -> argparse.Namespace:
     args = flags.parse_args()
     if args.batch < comm.size:
         flags.error(f"--batch {args.batch} leaves some of {comm.size} ranks without a text")
+    if trouble := outputs.trouble_ahead(comm, args.json):  # now, and not after hours of training
+        flags.error(trouble)
     return args
 
 

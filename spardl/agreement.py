@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from spardl.runtime.inspector import warning_time
 from spardl.runtime.meeting import duplicate
 from spardl.runtime.mpi import Task, shared_channel
 from spardl.runtime.sums import Sums
+
+Checked = TypeVar("Checked")
 
 
 def open_channel(
@@ -89,6 +91,41 @@ def raise_together(group: Group, problem: Exception | None, timeout: float, call
             raise RuntimeError(f"{call} failed on rank {rank}: {text}")
 
 
+def check_together(
+    group: Group,
+    check: Callable[[], Checked],
+    timeout: float,
+    call: str,
+    alike: Callable[[Checked], dict[str, Any]] = lambda _: {},
+) -> Checked:
+    """What ``check`` returns; if that raises on one rank, all ranks raise ValueError.
+
+    ``check`` looks at what may be damaged, so whatever it raises counts. ``alike`` are parts of what it found, by name,
+    that all ranks must have in common.
+    """
+    problem: ValueError | None = None
+    mine: dict[str, Any] = {}
+    try:
+        found = check()
+        mine["config"] = alike(found)
+    except ValueError as error:
+        problem = error
+    except Exception as error:  # damage of a kind that no check has foreseen
+        problem = ValueError(f"{call}: malformed: {type(error).__name__}: {error}")
+    if problem is not None:
+        mine["error"] = str(problem)
+    gathered = gather_json(group, mine, timeout, call)
+    if problem is not None:
+        raise problem
+    for rank, told in zip(group.ranks, gathered, strict=True):
+        if "error" in told:
+            raise ValueError(f"{call} failed on rank {rank}: {told['error']}")
+    differing = _differences([told["config"] for told in gathered], group.ranks)
+    if differing:
+        raise ValueError(f"{call}: the ranks disagree on {differing}. Load states that were saved together.")
+    return found
+
+
 def _gather_json(group: Group, mine: Any) -> Collective[list[Any]]:
     text = np.frombuffer(json.dumps(mine).encode(), np.uint8)
     frames = yield from bruck(range(group.size), group.me, text)
@@ -99,11 +136,15 @@ def _raise_disagreement(gathered: list[dict[str, Any]], what: str, ranks: Sequen
     for rank, told in zip(ranks, gathered, strict=True):
         if "error" in told:
             raise ValueError(f"rank {rank} was given wrong arguments: {told['error']}")
-    configs = [told["config"] for told in gathered]
-    differing = [name for name in configs[0] if any(config[name] != configs[0][name] for config in configs)]
+    differing = _differences([told["config"] for told in gathered], ranks)
     if differing:
-        details = "; ".join(f"{name}: {by_value([config[name] for config in configs], ranks)}" for name in differing)
-        raise ValueError(f"{what}: the ranks disagree on {details}. Build it with the same arguments everywhere.")
+        raise ValueError(f"{what}: the ranks disagree on {differing}. Build it with the same arguments everywhere.")
+
+
+def _differences(configs: list[dict[str, Any]], ranks: Sequence[int]) -> str:
+    """E.g. ``k: 2 on ranks 0, 1 but 3 on rank 2``; empty if there are none."""
+    names = [name for name in configs[0] if any(config[name] != configs[0][name] for config in configs)]
+    return "; ".join(f"{name}: {by_value([config[name] for config in configs], ranks)}" for name in names)
 
 
 def require_same_code(codes: list[Any], what: str, ranks: Sequence[int]) -> None:

@@ -7,7 +7,8 @@ from spardl.collectives.bruck import bruck
 from spardl.collectives.recursive_doubling import recursive_doubling
 from spardl.effects import Collective
 from spardl.runtime.group import CommLike, resolve
-from spardl.runtime.mpi import default_timeout, run
+from spardl.runtime.limit import time_limit
+from spardl.runtime.mpi import run
 from spardl.sparse import SparseVector, index_dtype
 from spardl.wire import Codec
 
@@ -31,7 +32,7 @@ def allgather(
         raise ValueError(f"allgather: expected algorithm in {tuple(_ALGORITHMS)}, got {algorithm!r}")
     if not isinstance(vec, SparseVector):
         raise TypeError(f"allgather: expected vec to be a SparseVector, got {type(vec).__name__}")
-    group = resolve(comm, default_timeout() if timeout is None else timeout)
+    group = resolve(comm, time_limit(timeout))
     generator = _gather_vectors(range(group.size), group.me, vec, algorithm)
     return run(comm, generator, timeout=timeout, warn_after=warn_after)
 

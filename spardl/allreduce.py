@@ -1,13 +1,14 @@
 """SparseAllreduce: the façade of the sparse core. Arguments are checked here; inside, code trusts them."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from spardl import kernels, schedule, timeline
-from spardl.agreement import open_channel, prepare_sums
+from spardl import kernels, saved, schedule, timeline
+from spardl.agreement import check_together, open_channel, prepare_sums
 from spardl.collectives.reducer import Reducer
 from spardl.collectives.rivals import DENSE, RIVALS
 from spardl.collectives.spardl import SparDL, choose_sag
@@ -19,7 +20,8 @@ from spardl.kernels.api import Kernels
 from spardl.residual import POLICIES
 from spardl.runtime import gpu_memory
 from spardl.runtime.group import CommLike, resolve
-from spardl.runtime.mpi import Task, default_timeout
+from spardl.runtime.limit import time_limit
+from spardl.runtime.mpi import Task
 from spardl.runtime.traffic import Traffic
 from spardl.sparse import VALUE_DTYPES, SparseVector
 from spardl.timeline.traced import traced_kernels
@@ -43,6 +45,19 @@ class Config:
     wire_dtype: str
 
 
+class Loaded(NamedTuple):
+    """A state that has been checked, and what it was loaded into."""
+
+    config: Config
+    reducer: Reducer | None  # before the first reduce there is none
+
+    def in_common(self) -> dict[str, Any]:
+        """What all ranks must have loaded alike, by name."""
+        if self.reducer is None:
+            return {"config": asdict(self.config), "dtype": None}
+        return {"config": asdict(self.config), "dtype": str(self.reducer.dtype), **self.reducer.in_common()}
+
+
 class SparseAllreduce:
     """Sums gradients over ranks, moving only the largest entries; what is not moved is kept and added next time.
 
@@ -59,7 +74,8 @@ class SparseAllreduce:
         ``"auto"`` takes what is predicted to be fastest of SparDL and the dense ones; ``plan`` holds the predictions.
     teams: number of teams (d); must divide the number of ranks. More teams: fewer rounds, more bytes. Or ``"auto"``.
     sag: how teams exchange: ``"r"`` (powers of two), ``"b"`` (any number), ``"auto"``.
-    residual: ``"global"`` loses nothing; ``"partial"`` and ``"local"`` do, by design, for comparison.
+    residual: ``"global"`` loses nothing; the others do, by design, for comparison. ``"partial"`` forgets what this rank
+        sent at indices of the result, so what is dropped there on the way is lost; ``"local"`` forgets all it sent.
     backend: kernels: ``"native"``, ``"numba"``, ``"numpy"``; ``"cuda"`` for gradients on a GPU, with SparDL alone;
         ``"auto"`` (or ``SPARDL_BACKEND``) goes by where the first gradient is. Ranks may differ.
     wire: indices as ``"raw"`` or ``"packed"``, or what is smaller (``"auto"``).
@@ -89,7 +105,7 @@ class SparseAllreduce:
         timeout: float | None = None,
         warn_after: float | None = None,
     ) -> None:
-        self._timeout = default_timeout() if timeout is None else float(timeout)
+        self._timeout = time_limit(timeout)
         self._group = resolve(comm, self._timeout)
         self._kernels: Kernels
         self._follows_gradient = kernels.resolve(backend) in (AUTO, kernels.CUDA)  # until the first one is there
@@ -202,6 +218,7 @@ class SparseAllreduce:
         """Forgets everything and owes ``residual``: for results of another system, layout or number of ranks."""
         memory.HOST.adopt(residual, "start_from", "residual", None)
         _check_gradient(residual, self._config.size, None, "start_from", "residual")
+        saved.finite(residual, "the residual")
         self._reducer = self._build(residual.dtype)
         self._reducer.owe(residual)
 
@@ -241,37 +258,55 @@ class SparseAllreduce:
             state |= {"dtype": str(self._reducer.dtype), **self._reducer.state_dict()}
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from where ``state_dict`` was taken, in an object built alike; bit for bit."""
-        if self.plan and isinstance(state.get("config"), dict):  # what was chosen then is what goes on now
-            chosen = {name: state["config"].get(name) for name in ("algorithm", "teams", "sag")}
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from where ``state_dict`` was taken, in an object built alike; bit for bit. All ranks do it together.
+
+        If the state of one rank is damaged or of something else, all ranks raise ValueError, and nothing has changed.
+        """
+        loaded = check_together(
+            self._group,
+            lambda: self.prepare_load(state),
+            self._timeout,
+            "load_state_dict",
+            Loaded.in_common,
+        )
+        self.finish_load(loaded)
+
+    def prepare_load(self, state: Mapping[str, Any]) -> "Loaded":
+        """Checks this rank's state, and changes nothing: for callers who make all ranks agree that theirs are sound."""
+        config = self._config
+        told = saved.mapping(saved.part(state, "config"), "config")
+        if self.plan:  # what was chosen then is what goes on now
+            chosen = {name: told.get(name) for name in ("algorithm", "teams", "sag")}
             if chosen in [{"algorithm": p.algorithm, "teams": p.teams, "sag": p.sag} for p in self.plan]:
-                self._config = replace(self._config, **chosen)
-        mine = {"config": asdict(self._config), "ranks": self._group.size, "rank": self._group.me}
+                config = replace(config, **chosen)
+        mine = {"config": asdict(config), "ranks": self._group.size, "rank": self._group.me}
         for name, expected in mine.items():
-            if state.get(name) != expected:
-                raise ValueError(f"load_state_dict: expected {name} = {expected}, got {state.get(name)}")
-        if "dtype" not in state:
-            self._reducer = None
-            return
-        reducer = self._build(np.dtype(state["dtype"]))
-        if np.shape(state["residual"]) != reducer.residual.shape:
-            raise ValueError(
-                f"load_state_dict: expected a residual of shape {reducer.residual.shape}, "
-                f"got {np.shape(state['residual'])}"
-            )
+            if saved.part(state, name) != expected:
+                raise ValueError(f"load_state_dict: expected {name} = {expected}, got {state[name]}")
+        if state.keys() == mine.keys():  # taken before the first reduce
+            return Loaded(config, None)
+        dtype = saved.part(state, "dtype")
+        if dtype not in [known.name for known in VALUE_DTYPES]:
+            raise saved.unfit("dtype", "float32 or float64", dtype)
+        reducer = self._build(np.dtype(dtype), config)
+        saved.nothing_but([*mine, "dtype", *reducer.state_dict()], state, "the state")
         reducer.load_state_dict(state)
-        self._reducer = reducer
+        return Loaded(config, reducer)
+
+    def finish_load(self, loaded: "Loaded") -> None:
+        """Goes on from what ``prepare_load`` has returned."""
+        self._config, self._reducer = loaded
 
     # -- setting up ----------------------------------------------------------------------------------------------------
 
-    def _build(self, dtype: np.dtype[Any]) -> Reducer:
-        config, ranks = self._config, self._group.size
+    def _build(self, dtype: np.dtype[Any], config: Config | None = None) -> Reducer:
+        config, ranks = config or self._config, self._group.size
         codec = Codec(self._kernels, config.wire, config.wire_dtype)
         common: dict[str, Any] = {"rank": self._group.me, "dtype": dtype, "kernels": self._kernels, "codec": codec}
         if config.algorithm != "spardl":
             return RIVALS[config.algorithm](config.size, config.k, ranks=ranks, **common)
-        layout = schedule.Teams(ranks, self.teams)
+        layout = schedule.Teams(ranks, int(config.teams))
         return SparDL(config.size, config.k, layout=layout, sag=config.sag, residual=config.residual, **common)
 
 

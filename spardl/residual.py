@@ -3,6 +3,11 @@
 During a reduce the ledger notes, per block, what this rank sent and what it discarded after summation; when the result
 is known, ``settle`` turns the accumulator into the new residual. The global policy obeys the law of conservation:
 outside the result a rank keeps its own accumulator, on it what it discarded.
+
+The other two are the SparDL paper's, for comparison, and lose gradients. A rank has *sent* an entry if it handed it on
+in the reduce-scatter, or selected it of its own block, which goes to everyone. ``"partial"`` forgets what was sent at
+indices of the result: what other ranks dropped of that on the way is lost (in-procedure residuals); what a rank did not
+send (local) and what the result lacks (end-procedure) is kept. ``"local"`` forgets all that was sent.
 """
 
 from collections.abc import Mapping
@@ -56,8 +61,7 @@ class Ledger:
         if self._policy == "global":
             self._settle_global(acc, result, overlays)
         elif self._policy == "partial":
-            for indices in result:
-                self._kernels.arrays.clear_at(acc, indices)
+            self._overwrite(acc, result, self._left_behind(acc, rounding=False))
         else:
             for indices, _ in self._sent.values():
                 self._kernels.arrays.clear_at(acc, indices)
@@ -90,12 +94,12 @@ class Ledger:
             if len(overlay[0]) and not self._is_result(block, result)
         }
 
-    def _left_behind(self, acc: Values) -> dict[int, Pair]:
-        """By block: where something was sent, nothing but the rounding error is left."""
+    def _left_behind(self, acc: Values, rounding: bool = True) -> dict[int, Pair]:
+        """By block: where something was sent, nothing but the ``rounding`` error is left, or not even that."""
         most = max((len(indices) for indices, _ in self._sent.values()), default=0)
         nothing = self._kernels.arrays.zeros(most, acc.dtype)
         return {
-            block: (indices, nothing[: len(indices)] if error is None else error)
+            block: (indices, error if rounding and error is not None else nothing[: len(indices)])
             for block, (indices, error) in sorted(self._sent.items())
         }
 

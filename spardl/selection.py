@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from spardl import saved
 from spardl.errors import NonFiniteGradient
 from spardl.kernels import memory
 from spardl.kernels.api import Arrays, Indices, Kernels, Pair, Selected, Values
@@ -25,11 +26,16 @@ from spardl.sparse import index_dtype
 # How far the floor lies below the expected threshold: the further, the more one fell short of what was expected;
 # a little less after one that did not, but never closer than chance moves the k-th largest of fresh numbers.
 _SLACK_START, _SLACK_MAX, _SLACK_DECAY, _SLACK_PER_SHORTFALL = 0.05, 0.5, 0.9, 1.5
+_GROWTH = 0.5, 2.0  # the least and the most that a threshold's change is taken for
 _GOES_ON = 0.8  # so much of the last change is expected again; less is, as residuals pile up ever more slowly
 
 
 def _least_slack(budgets: Sequence[int]) -> tuple[float, ...]:
     return tuple(min(0.01 + 0.5 / math.sqrt(max(budget, 1)), _SLACK_MAX) for budget in budgets)
+
+
+def _within(values: npt.NDArray[Any], least: float, most: float) -> bool:
+    return bool(np.all((values >= least) & (values <= most)))
 
 
 # Room for candidates per entry wanted; a floor that lets more through is of no use.
@@ -53,8 +59,12 @@ class Thresholds:
         return cls([0.0] * blocks, [1.0] * blocks, [max(_SLACK_START, least) for least in _least_slack(budgets)])
 
     @classmethod
-    def from_array(cls, array: npt.ArrayLike) -> "Thresholds":
-        return cls(*np.asarray(array, np.float64).tolist())
+    def from_array(cls, array: Any, blocks: int) -> "Thresholds":
+        """Raises ValueError if ``to_array`` of so many blocks cannot have returned that."""
+        last, growth, slack = saved.array(array, "thresholds", (3, blocks), np.float64)
+        if np.any(last < 0) or not _within(growth, *_GROWTH) or not _within(slack, 0, _SLACK_MAX):
+            raise saved.unfit("thresholds", "with sound growth and slack", array.tolist())
+        return cls(last.tolist(), growth.tolist(), slack.tolist())
 
     def to_array(self) -> npt.NDArray[np.float64]:
         """For checkpoints: ``from_array`` is the way back."""
@@ -74,7 +84,7 @@ class Thresholds:
         last, growth, slack = list(self.last), list(self.growth), list(self.slack)
         for j, (new, expected) in enumerate(zip(found, self.expected(), strict=True)):
             if new > 0 and last[j] > 0:
-                growth[j] = (growth[j] + min(max(new / last[j], 0.5), 2.0)) / 2
+                growth[j] = (growth[j] + min(max(new / last[j], _GROWTH[0]), _GROWTH[1])) / 2
                 wanted = least_slack[j] + _SLACK_PER_SHORTFALL * max(0.0, 1 - new / expected)
                 slack[j] = min(max(wanted, _SLACK_DECAY * slack[j]), _SLACK_MAX)
             if new > 0:

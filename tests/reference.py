@@ -41,12 +41,12 @@ class Reference:
                     held[r] = new
         result = np.concatenate([held[w] for w in range(self.p)])
         final = result != 0
-        on_result = {"global": self.drop, "partial": np.zeros((self.P, 1), result.dtype)}
         for r in range(self.P):
-            if self.policy == "local":
-                self.residual[r] = np.where(self.sent[r], 0, acc[r])
+            if self.policy == "global":
+                self.residual[r] = np.where(final, self.drop[r], acc[r])
             else:
-                self.residual[r] = np.where(final, on_result[self.policy][r], acc[r])
+                lost = self.sent[r] & final if self.policy == "partial" else self.sent[r]
+                self.residual[r] = np.where(lost, 0, acc[r])
         return result
 
     def sparsify(self, r, j):
@@ -88,7 +88,10 @@ class Reference:
                 half = abs(width["step"]) // 2 or 1
                 width["step"] = -half if width["step"] > 0 else half
                 width["flag"] = False
-            width["h"] = min(max(width["h"] + width["step"], -(-kw // self.d)), kw)
+            least = -(-kw // self.d)
+            most = max(1, kw - least)
+            width["step"] = min(max(width["step"], -most), most)
+            width["h"] = min(max(width["h"] + width["step"], least), kw)
         total = np.zeros_like(held[0])
         for r, mine in zip(peers, held, strict=True):
             mask = largest(mine, width["h"])

@@ -5,8 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from click.testing import CliRunner
+from mpi4py import MPI
 
+import spardl
+import spardl.torch as spt
 from spardl import environment
+from spardl.cli import main
+from spardl.cost.measure import measure
 from spardl.runtime.mpi import default_timeout
 
 ROOT = Path(__file__).parents[1]
@@ -42,3 +49,33 @@ def test_empty_is_unset_and_a_wrong_number_is_named(monkeypatch):
     monkeypatch.setenv("SPARDL_TIMEOUT", "soon")
     with pytest.raises(ValueError, match="SPARDL_TIMEOUT: expected a number, got 'soon'"):
         default_timeout()
+
+
+@pytest.mark.parametrize("wrong", ["nan", "0", "-5"])
+def test_a_time_limit_that_is_none(monkeypatch, wrong):
+    expected = rf": expected a number of seconds > 0 to wait for another rank, got {wrong}$"
+    monkeypatch.setenv("SPARDL_TIMEOUT", "7")
+    vector = spardl.SparseVector([0], [1.0], 3)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+    calls = {
+        "SparseAllreduce": lambda limit: spardl.SparseAllreduce(MPI.COMM_SELF, 10, k=1, timeout=limit),
+        "allgather": lambda limit: spardl.allgather(MPI.COMM_SELF, vector, timeout=limit),
+        "run": lambda limit: spardl.run(MPI.COMM_SELF, iter(()), timeout=limit),
+        "measure": lambda limit: measure(MPI.COMM_SELF, timeout=limit),
+        "distribute": lambda limit: spt.distribute(
+            optimizer, model, sync=spt.Dense(), comm=MPI.COMM_SELF, timeout=limit
+        ),
+        "ddp_hook": lambda limit: spt.ddp_hook(spt.Dense(), MPI.COMM_SELF, timeout=limit),
+        "StopSignals": lambda limit: spt.StopSignals(MPI.COMM_SELF, timeout=limit),
+    }
+    for call in calls.values():
+        with pytest.raises(ValueError, match=f"^timeout{expected}"):
+            call(float(wrong))
+    monkeypatch.setenv("SPARDL_TIMEOUT", wrong)
+    for call in calls.values():
+        with pytest.raises(ValueError, match=f"^SPARDL_TIMEOUT{expected}"):
+            call(None)
+    refused = CliRunner().invoke(main, ["train"])
+    assert refused.exit_code == 2
+    assert f"SPARDL_TIMEOUT{expected[:-1]}" in refused.output

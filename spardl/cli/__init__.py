@@ -10,6 +10,7 @@ from spardl.cli.cost import cost
 from spardl.cli.doctor import doctor
 from spardl.cli.timeline import timeline
 from spardl.cli.train import train
+from spardl.runtime.limit import time_limit
 
 
 class _Commands(click.Group):
@@ -26,6 +27,10 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="spardl")
 def main() -> None:
     """Sparse synchronisation for data-parallel training over MPI. Launch it with mpirun or srun."""
+    try:
+        time_limit(None)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 main.add_command(bench)

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,7 @@ def _contenders(comm: "MPI.Intracomm", names: tuple[str, ...]) -> "list[Contende
 
 def _profile(comm: "MPI.Intracomm", path: Path | None, output: Path | None) -> "Profile | None":
     """On rank 0, which alone reads and writes files: hosts need not share any."""
-    from spardl.bench import ranks
+    from spardl.bench import outputs, ranks
     from spardl.bench.progress import shown
     from spardl.cost.measure import SHORT_SIZES, measure
     from spardl.cost.profile import Profile
@@ -148,11 +149,9 @@ def _profile(comm: "MPI.Intracomm", path: Path | None, output: Path | None) -> "
     if comm.rank == 0:
         try:
             profile = None if path is None else Profile.load(path)
-            if output is not None:
-                output.touch()  # if this fails, then not after an hour of measuring
         except (OSError, ValueError) as error:
             trouble = str(error)
-    if trouble := ranks.gather_texts(comm, trouble)[0]:
+    if trouble := ranks.gather_texts(comm, trouble)[0] or outputs.trouble_ahead(comm, output):
         fail_together(comm, click.ClickException(trouble))
     if path is None:
         with shown(comm.rank == 0) as tell:
@@ -191,13 +190,16 @@ def _show(rows: "list[Row]", facts: "Row") -> None:
 
 
 def _write(rows: "list[Row]", facts: "Row", profile: "Profile", flags: dict[str, Any]) -> None:
-    from spardl.bench import record
+    from spardl.bench import outputs, record
 
     if flags["output"] is not None:
         facts = dict(facts)
         command = f"mpiexec -n {facts['ranks']} spardl {shlex.join(sys.argv[1:])}"
         parameters = {name: value for name, value in flags.items() if name not in ("output", "label")}
-        record.write(flags["output"], command, facts.pop("machine"), parameters, rows, **facts, profile=asdict(profile))
+        machine, path = facts.pop("machine"), flags["output"]
+        write = partial(record.write, path, command, machine, parameters, rows, **facts, profile=asdict(profile))
+        if trouble := outputs.trouble_writing(path, write):
+            click.echo(trouble, err=True)
 
 
 @bench.command()

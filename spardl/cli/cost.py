@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from spardl.cli.ending import fail_together
+
 if TYPE_CHECKING:
     from spardl.cost.profile import Line, Profile
 
@@ -26,20 +28,25 @@ def measure(output: Path, plot: Path | None, short: bool) -> None:
     \b
     mpirun -n 4 spardl cost measure --output cluster.json --plot cluster.png
     """
+    from spardl.bench import outputs
     from spardl.bench.progress import shown
     from spardl.cost.measure import SHORT_SIZES, SIZES
     from spardl.cost.measure import measure as run
     from spardl.runtime.library import MPI
 
+    if trouble := outputs.trouble_ahead(MPI.COMM_WORLD, output, picture=plot):
+        fail_together(MPI.COMM_WORLD, click.ClickException(trouble))
     talks = MPI.COMM_WORLD.rank == 0
     with shown(visible=talks) as tell:
         profile = run(MPI.COMM_WORLD, SHORT_SIZES if short else SIZES, pairs=not short, progress=tell)
     if talks:
-        profile.save(output)
         _print(profile)
-        click.echo(f"written to {output}")
+        failures = [outputs.trouble_writing(output, lambda: profile.save(output))]
         if plot is not None:
-            _draw(profile, plot)
+            failures.append(outputs.trouble_writing(plot, lambda: _draw(profile, plot)))
+        if any(failures):
+            raise click.ClickException("; ".join(filter(None, failures)))
+        click.echo(f"written to {output}")
 
 
 @cost.command()
@@ -187,10 +194,7 @@ def _cells(line: "Line") -> dict[str, str]:
 def _draw(profile: "Profile", path: Path) -> None:
     from spardl.bench.figure import new_figure, save
 
-    try:
-        figure = new_figure(6.5, 4.2)
-    except ImportError as error:
-        raise click.ClickException(f"--plot: {error}") from error
+    figure = new_figure(6.5, 4.2)
     axis = figure.subplots()
     for kind, line in (("exchange", profile.exchange), ("ping", profile.ping), ("allreduce", profile.allreduce)):
         points = [(size, seconds) for what, size, seconds in profile.points if what == kind]

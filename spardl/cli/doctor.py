@@ -73,7 +73,10 @@ def _tell(report: "Report", fit: bool, json_path: str | None) -> None:
         if json_path == "-":
             click.echo(text)
             return
-        Path(json_path).write_text(text + "\n")
+        try:
+            Path(json_path).write_text(text + "\n")
+        except OSError as error:  # the verdicts matter more
+            click.echo(f"{json_path} cannot be written: {error.strerror}", err=True)
     for verdict in report.verdicts:  # in plain text: some launchers' pipes look like terminals, and end in log files
         sentences = [text.rstrip(".") for text in (verdict.what, verdict.todo) if text]
         click.echo(f"{verdict.level:8} {verdict.item:9} {'. '.join(sentences)}.")

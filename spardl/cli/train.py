@@ -173,10 +173,13 @@ def _compare(
 ) -> None:
     import torch
 
+    from spardl.bench import outputs, ranks
     from spardl.cli.digits import Stopped
     from spardl.runtime.library import MPI
 
     comm = MPI.COMM_WORLD
+    if trouble := outputs.trouble_ahead(comm, json_path, picture=plot_path):
+        fail_together(comm, click.ClickException(trouble))
     torch.set_num_threads(1)  # ranks share the cores
     try:
         outcomes = _run_all(comm, syncs, job, folder)
@@ -184,15 +187,22 @@ def _compare(
         if comm.rank == 0:
             click.echo(f"{stopped}; the same command goes on from what is saved in {folder}", err=True)
         exit_together(comm, os.EX_TEMPFAIL)
+    except click.ClickException as error:  # of a checkpoint; the same on all ranks
+        fail_together(comm, error)
+    failures: list[str] = []
     if comm.rank == 0:
         _print_table(outcomes, comm.size)
         if json_path is not None:
             rows = {name: asdict(outcome) | {"sync": asdict(syncs[name])} for name, outcome in outcomes.items()}
-            json_path.write_text(json.dumps({"ranks": comm.size, "job": asdict(job), "runs": rows}, indent=2) + "\n")
+            text = json.dumps({"ranks": comm.size, "job": asdict(job), "runs": rows}, indent=2) + "\n"
+            failures.append(outputs.trouble_writing(json_path, partial(json_path.write_text, text)))
         if plot_path is not None:
-            _draw(outcomes, plot_path, f"digits, {comm.size} ranks, delay {job.delay}")
+            title = f"digits, {comm.size} ranks, delay {job.delay}"
+            failures.append(outputs.trouble_writing(plot_path, partial(_draw, outcomes, plot_path, title)))
     if not all(outcome.same_bits for outcome in outcomes.values()):
-        fail_together(comm, click.ClickException("the ranks ended with different weights"))
+        failures.append("the ranks ended with different weights")
+    if failed := ranks.gather_texts(comm, "; ".join(filter(None, failures)))[0]:
+        fail_together(comm, click.ClickException(failed))
 
 
 def _run_all(comm: "MPI.Intracomm", syncs: "dict[str, Sync]", job: "Job", folder: Path | None) -> "dict[str, Outcome]":

@@ -1,11 +1,12 @@
 """Dense all-reduces as Reducers: the result has every index, and nothing is left out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from spardl import saved
 from spardl.effects import Collective, Flush
 from spardl.kernels.api import Values
 from spardl.selection import require_finite_gradient
@@ -59,5 +60,8 @@ class DenseReducer:
     def state_dict(self) -> dict[str, Any]:
         return {"residual": self.residual.copy()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.owe(state["residual"])
+    def in_common(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.owe(saved.array(saved.part(state, "residual"), "a residual", (self.size,), self.dtype))

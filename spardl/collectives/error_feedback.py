@@ -1,12 +1,14 @@
 """What all sparse all-reduces have in common: gradient plus residual in, and what is left out becomes residual."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from spardl import saved
 from spardl.collectives.frames import Frames
 from spardl.effects import Collective, Flush
 from spardl.kernels.api import Kernels, Pair, Values
@@ -61,8 +63,8 @@ class ErrorFeedback(ABC, Generic[Memory]):
         """``memory`` for a checkpoint."""
 
     @abstractmethod
-    def _load(self, state: dict[str, Any]) -> Memory:
-        """Undoes ``_save``."""
+    def _load(self, state: Mapping[str, Any]) -> Memory:
+        """Undoes ``_save``. Raises ValueError if that is not where ``state`` comes from."""
 
     @property
     def residual(self) -> Values:
@@ -102,6 +104,11 @@ class ErrorFeedback(ABC, Generic[Memory]):
     def state_dict(self) -> dict[str, Any]:
         return {"residual": self.residual.copy(), **self._save(self._memory)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.owe(state["residual"])
-        self._memory = self._load(state)
+    def in_common(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        residual = saved.array(saved.part(state, "residual"), "a residual", (self.size,), self.dtype)
+        memory = self._load(state)
+        self.owe(residual)
+        self._memory = memory

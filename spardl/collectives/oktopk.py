@@ -7,13 +7,14 @@ as k entries, or less than two thirds of k. A rank's residual is its accumulator
 result.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from spardl import schedule
+from spardl import saved, schedule
 from spardl.collectives.allgather import gather
 from spardl.collectives.error_feedback import ErrorFeedback, Outcome
 from spardl.collectives.frames import joined
@@ -80,9 +81,20 @@ class OkTopk(ErrorFeedback[Tuning]):
     def _save(self, memory: Tuning) -> dict[str, Any]:
         return {"tuning": (memory.age, memory.own, memory.shared), "bounds": memory.bounds.copy()}
 
-    def _load(self, state: dict[str, Any]) -> Tuning:
-        age, own, shared = state["tuning"]
-        return Tuning(age, own, shared, np.array(state["bounds"]))
+    def in_common(self) -> dict[str, Any]:
+        tuning = self._memory
+        return {"age": tuning.age, "shared threshold": repr(tuning.shared), "bounds": tuning.bounds.tolist()}
+
+    def _load(self, state: Mapping[str, Any]) -> Tuning:
+        age, own, shared = saved.sequence(saved.part(state, "tuning"), "tuning", 3)
+        saved.integer(age, "the age of a tuning", 0, self._retune_every - 1)
+        for threshold in (own, shared):
+            if not isinstance(threshold, float) or not threshold > 0:  # infinity: unknown
+                raise saved.unfit("a threshold", "> 0", threshold)
+        bounds = saved.array(saved.part(state, "bounds"), "bounds", (self.ranks + 1,), np.int64).copy()
+        if bounds[0] != 0 or bounds[-1] != self.size or np.any(np.diff(bounds) < 0):
+            raise saved.unfit("bounds", f"that rise from 0 to {self.size}", bounds.tolist())
+        return Tuning(age, own, shared, bounds)
 
     # -- what to send --------------------------------------------------------------------------------------------------
 

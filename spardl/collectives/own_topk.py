@@ -1,8 +1,10 @@
 """What the algorithms share in which every rank selects the k largest entries of all of its own gradient."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
+from spardl import saved
 from spardl.collectives.error_feedback import ErrorFeedback, Outcome
 from spardl.effects import Collective
 from spardl.kernels.api import Pair, Values
@@ -37,5 +39,5 @@ class OwnTopK(ErrorFeedback[Thresholds]):
     def _save(self, memory: Thresholds) -> dict[str, Any]:
         return {"thresholds": memory.to_array()}
 
-    def _load(self, state: dict[str, Any]) -> Thresholds:
-        return Thresholds.from_array(state["thresholds"])
+    def _load(self, state: Mapping[str, Any]) -> Thresholds:
+        return Thresholds.from_array(saved.part(state, "thresholds"), 1)

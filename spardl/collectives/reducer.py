@@ -1,5 +1,6 @@
 """What an all-reduce algorithm looks like to SparseAllreduce."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,5 +37,11 @@ class Reducer(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on exactly, as copies."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from ``state``, which must be of a reducer built alike (the façade checks)."""
+    def in_common(self) -> dict[str, Any]:
+        """By name, what is remembered that all ranks must have alike. JSON can tell it."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from ``state``, which must be of a reducer built alike (the façade checks that).
+
+        Raises ValueError if it is damaged; nothing has changed then.
+        """

@@ -1,11 +1,12 @@
 """SparDL's sparse all-reduce, composed: Spar-Reduce-Scatter, Spar-All-Gather between teams, gather, residuals."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from spardl import schedule
+from spardl import saved, schedule
 from spardl.collectives.allgather import gather
 from spardl.collectives.b_sag import Width, b_sag
 from spardl.collectives.error_feedback import ErrorFeedback, Outcome
@@ -103,8 +104,11 @@ class SparDL(ErrorFeedback[Learnt]):
             "width": (width.h, width.step, width.doubling, width.seen),
         }
 
-    def _load(self, state: dict[str, Any]) -> Learnt:
-        return Learnt(Thresholds.from_array(state["thresholds"]), Width(*state["width"]))
+    def _load(self, state: Mapping[str, Any]) -> Learnt:
+        budgets = self._blocks.budgets
+        thresholds = Thresholds.from_array(saved.part(state, "thresholds"), len(budgets))
+        width = Width.from_saved(saved.part(state, "width"), budgets[self.place.position], self.layout.teams)
+        return Learnt(thresholds, width)
 
 
 def _gather(party: Party, held: Pair) -> Collective[list[Pair]]:

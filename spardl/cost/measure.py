@@ -17,7 +17,8 @@ from spardl.effects import Allreduce, Bytes, Collective, Exchange, Recv, Send
 from spardl.runtime.channel import Channel
 from spardl.runtime.group import CommLike, Group, resolve
 from spardl.runtime.library import MPI
-from spardl.runtime.mpi import Task, default_timeout
+from spardl.runtime.limit import time_limit
+from spardl.runtime.mpi import Task
 
 SIZES = (*(8 * 8**i for i in range(8)), 64 * 2**20)  # 8 B to 16 MB in factors of 8, and 64 MB
 SHORT_SIZES = (64, 4096, 2**18, 2**22)  # enough for a plan, in a few seconds
@@ -37,7 +38,7 @@ def measure(
     progress: Report = lambda what, done, total: None,
 ) -> Profile:
     """All ranks call this together and get the same profile. ``pairs``: also between every two hosts."""
-    seconds = default_timeout() if timeout is None else timeout
+    seconds = time_limit(timeout)
     group = resolve(comm, seconds)
     stopwatch = Stopwatch(group, seconds)
     patterns = {"exchange": _all_at_once, "ping": _ping(0, group.size - 1)}

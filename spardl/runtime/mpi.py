@@ -4,12 +4,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from spardl import environment
 from spardl.effects import Collective
 from spardl.runtime.channel import Channel
 from spardl.runtime.flight import Flight, advance_flights, land
 from spardl.runtime.group import CommLike, Group, resolve
 from spardl.runtime.inspector import warning_time
+from spardl.runtime.limit import time_limit
 from spardl.runtime.traffic import Traffic
 
 Result = TypeVar("Result")
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 def default_timeout() -> float:
     """Seconds to wait for a peer: ``SPARDL_TIMEOUT``, or five minutes."""
-    return environment.TIMEOUT.number()
+    return time_limit(None)
 
 
 def run(
@@ -33,7 +33,7 @@ def run(
     rank of the group has to call this, in the same order. After ``warn_after`` seconds of waiting rank 0 prints who is
     missing, after ``timeout`` this raises.
     """
-    seconds = default_timeout() if timeout is None else timeout
+    seconds = time_limit(timeout)
     return Task(shared_channel(resolve(comm, seconds)), generator, seconds, warn_after=warn_after).wait()
 
 

@@ -28,7 +28,11 @@ def merge_at_exit(path: Path, ranks: int, *, in_peace: bool) -> None:
     while not all(file.exists() for file in files) and time.monotonic() < deadline:
         time.sleep(0.02)
     unfinished = [rank for rank, file in enumerate(files) if not file.exists()]
-    merge(path)
+    try:
+        merge(path)
+    except OSError as error:  # the ranks' files stay
+        _log.warning("spardl: %s cannot be written; `spardl timeline %s` tries again: %s", path, path, error)
+        return
     if unfinished:
         _log.warning(
             "spardl: %s: %g s after rank 0's end the files of ranks %s are not finished, or not here. "
@@ -47,7 +51,17 @@ def merge(path: Path) -> list[int]:
         raise FileNotFoundError(f"there is no {finished_path(path, 0)}, nor any other rank's")
     beginning = min(part.began + part.clock_offset for part in parts)
     written = path.with_name(f"{path.name}.merging")
-    with written.open("w", encoding="utf-8") as out:
+    try:
+        _write_chrome(parts, beginning, written)
+        written.replace(path)
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise
+    return [part.rank for part in parts]
+
+
+def _write_chrome(parts: list["_Part"], beginning: int, path: Path) -> None:
+    with path.open("w", encoding="utf-8") as out:
         out.write('{"displayTimeUnit": "ms", "traceEvents": [')
         separator = "\n"
         for part in parts:
@@ -55,8 +69,6 @@ def merge(path: Path) -> list[int]:
                 out.write(separator + json.dumps(event))
                 separator = ",\n"
         out.write("\n]}\n")
-    written.replace(path)
-    return [part.rank for part in parts]
 
 
 def _parts(path: Path) -> list["_Part"]:

@@ -33,6 +33,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._recorded = self._left_out = 0
+        self._broken = False
         self._flush_at = 0
         self._threads: dict[int, int] = {}
         self._tracks = 0
@@ -107,12 +108,18 @@ class Recorder:
         if self._file.closed:
             return
         self._flush()
-        self._file.close()
-        unfinished_path(self._path, self._rank).rename(finished_path(self._path, self._rank))
+        for last in (self._file.close, self._rename):
+            try:
+                last()
+            except OSError as error:
+                self._give_up(error)
         if self._left_out:
             _log.warning("spardl: rank %d's timeline is full: its first %d events", self._rank, _MOST_EVENTS)
         if self._rank == 0:
             merge_at_exit(self._path, self._ranks, in_peace=in_peace)
+
+    def _rename(self) -> None:
+        unfinished_path(self._path, self._rank).rename(finished_path(self._path, self._rank))
 
     def _flush(self) -> None:
         with self._lock:
@@ -122,5 +129,16 @@ class Recorder:
     def _write(self, *lines: Any) -> None:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         with self._lock:
-            self._file.write(text)
-            self._file.flush()
+            if self._broken:
+                return
+            try:
+                self._file.write(text)
+                self._file.flush()
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """Training goes on without a timeline; the file keeps what it has."""
+        if not self._broken:
+            _log.warning("spardl: rank %d's timeline ends here, training goes on: %s", self._rank, error)
+        self._broken = True

@@ -5,18 +5,22 @@ Buckets are reduced while backward goes on; their futures are completed in the l
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
+from spardl import saved
+from spardl.agreement import check_together
 from spardl.allreduce import SparseAllreduce
 from spardl.errors import NonFiniteGradient
 from spardl.kernels.api import Values
 from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.inspector import warning_time
-from spardl.runtime.mpi import Task, advance_all, default_timeout, wait_all
+from spardl.runtime.limit import time_limit
+from spardl.runtime.mpi import Task, advance_all, wait_all
 from spardl.sparse import SparseVector
 from spardl.torch.buckets import BucketBuilder
 from spardl.torch.flat import write_mean
@@ -44,7 +48,7 @@ def ddp_hook(
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
-    seconds = default_timeout() if timeout is None else float(timeout)
+    seconds = time_limit(timeout)
     return DdpHook(sync, comm, scaler, seconds, warning_time(warn_after))
 
 
@@ -81,7 +85,7 @@ class DdpHook:
     ) -> None:
         self.__name__ = self.__qualname__ = "spardl_ddp_hook"  # DDP asks for them, as if this were a function
         self._sync, self._scaler = sync, scaler
-        self._group = resolve(comm, timeout)
+        self._group, self._timeout = resolve(comm, timeout), timeout
         self._builder = BucketBuilder({}, sync, comm, self._group, timeout, warn_after)
         self._buckets: dict[int, _Bucket] = {}
         self._under_way: list[tuple[_Bucket, Task[SparseVector]]] = []
@@ -111,13 +115,14 @@ class DdpHook:
         return {"steps": self._step, "residuals": residuals}
 
     def load_state_dict(self, model: torch.nn.Module, state: Mapping[str, Any]) -> None:
-        """Owes again what was owed then; call it before training goes on."""
-        names = {name: id(parameter) for name, parameter in model.named_parameters()}
-        unknown = state["residuals"].keys() - names.keys()
-        if unknown:
-            raise ValueError(f"load_state_dict: the model has no parameter {min(unknown)!r}")
-        self._owed = {names[name]: residual.numpy().reshape(-1) for name, residual in state["residuals"].items()}
-        self._step = state["steps"]
+        """Owes again what was owed then; call it on all ranks before training goes on.
+
+        If the state of one rank is damaged or does not fit, all ranks raise ValueError, and nothing has changed.
+        """
+        check = partial(_checked_state, model, state)
+        self._step, self._owed = check_together(
+            self._group, check, self._timeout, "load_state_dict", lambda found: {"step": found[0]}
+        )
         for bucket in self._buckets.values():
             bucket.take_over(self._owed)
 
@@ -157,3 +162,21 @@ class DdpHook:
                     bucket.reducer.retune(density=self._sync.density_at(self._step))
         for bucket, _ in under_way:
             bucket.future.set_result(bucket.buffer)
+
+
+def _checked_state(model: torch.nn.Module, state: Any) -> tuple[int, dict[int, Values]]:
+    """The step, and residuals by parameter. Raises ValueError if the state is not one of this model."""
+    owed = {}
+    steps = saved.integer(saved.part(state, "steps"), "steps", 0)
+    saved.nothing_but(["steps", "residuals"], state, "the state")
+    parameters = dict(model.named_parameters())
+    for name, residual in saved.mapping(saved.part(state, "residuals"), "residuals").items():
+        if name not in parameters:
+            raise ValueError(f"load_state_dict: the model has no parameter {name!r}")
+        if not isinstance(residual, torch.Tensor) or residual.dtype not in (torch.float32, torch.float64):
+            raise saved.unfit(f"the residual of {name!r}", "to be a tensor of float32 or float64", residual)
+        if residual.numel() != parameters[name].numel():
+            raise saved.unfit(f"the residual of {name!r}", f"of {parameters[name].numel()} elements", residual.numel())
+        flat = residual.numpy().reshape(-1)
+        owed[id(parameters[name])] = saved.finite(flat, f"the residual of {name!r}")
+    return steps, owed

@@ -8,7 +8,7 @@ import torch
 from spardl import kernels
 from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.inspector import warning_time
-from spardl.runtime.mpi import default_timeout
+from spardl.runtime.limit import time_limit
 from spardl.torch.handle import Handle, live_handles
 from spardl.torch.layout import ACCUMULATED_AS, Exclude, excluded_names
 from spardl.torch.rna import RnaHandle
@@ -80,7 +80,7 @@ def distribute(
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
-    seconds = default_timeout() if timeout is None else float(timeout)
+    seconds = time_limit(timeout)
     group = resolve(comm, seconds)
     problem: Exception | None = None
     parameters: Mapping[str, torch.nn.Parameter] = {}

@@ -1,13 +1,15 @@
 """A bucket of parameters whose gradients are reduced as one flat vector, sparsely or densely."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from spardl import saved
 from spardl.allreduce import SparseAllreduce
 from spardl.kernels.api import Values
 from spardl.runtime.mpi import Task
@@ -181,19 +183,37 @@ class FlatBucket:
                 state["decay_velocity"] = torch.from_numpy(self.momentum.decay_velocity.copy())
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any], *, same_ranks: bool) -> None:
-        """Exactly if it was taken with the same ranks and settings; else the residual alone is carried on."""
+    def prepare_load(self, state: Mapping[str, Any], *, same_ranks: bool) -> Callable[[], None]:
+        """Checks a state, and returns what loads it; until that is called nothing changes.
+
+        It goes on exactly if it was taken with the same ranks and settings; else the residual alone is carried on.
+        """
+        steps: list[Callable[[], None]] = []
         if "residual" in state:
-            residual = np.ascontiguousarray(state["residual"].numpy(), self.dtype)
-            saved = _to_arrays(state["reducer"]) if "reducer" in state else {}
-            if same_ranks and saved.get("config") == self.reducer.state_dict()["config"]:
-                self.reducer.load_state_dict(saved | {"residual": residual})
+            residual = saved.finite(np.ascontiguousarray(state["residual"].numpy(), self.dtype), "the residual")
+            learnt = _to_arrays(state["reducer"]) if "reducer" in state else {}
+            if same_ranks and "reducer" in state and self._is_as_now(learnt):
+                loaded = self.reducer.prepare_load(learnt | {"residual": residual})
+                steps.append(partial(self.reducer.finish_load, loaded))
             else:
-                self.reducer.start_from(residual)
+                steps.append(partial(self.reducer.start_from, residual))
         if self.momentum is not None and "velocity" in state:
-            self.momentum.velocity[:] = state["velocity"].numpy()
             decay = state.get("decay_velocity")
-            self.momentum.decay_velocity = None if decay is None else decay.numpy().copy()
+            velocities = state["velocity"].numpy(), None if decay is None else decay.numpy()
+            steps.append(partial(self.momentum.restore, *velocities))
+
+        def load() -> None:
+            for step in steps:
+                step()
+
+        return load
+
+    def _is_as_now(self, learnt: Mapping[str, Any]) -> bool:
+        """Whether a reducer's state was taken with the settings of today, after a reduce."""
+        now, then = self.reducer.state_dict()["config"], saved.mapping(saved.part(learnt, "config"), "config")
+        if {name: type(value) for name, value in then.items()} != {name: type(value) for name, value in now.items()}:
+            raise saved.unfit("config", f"to have what {now} has", then)
+        return bool(then == now and learnt.keys() - {"config", "ranks", "rank"})
 
 
 def write_mean(result: SparseVector, out: Values, ranks: int, scale: float) -> None:

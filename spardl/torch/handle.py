@@ -17,7 +17,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from spardl import timeline
-from spardl.agreement import gather_json, raise_together
+from spardl.agreement import check_together, gather_json, raise_together
 from spardl.errors import NonFiniteGradient
 from spardl.runtime.group import CommLike, Group
 from spardl.runtime.mpi import Task, advance_all, wait_all
@@ -173,7 +173,7 @@ class Handle:
             "ranks": self._group.size,
             "rank": self._group.me,
             "steps": self._step,
-            "buckets": [self._describe(bucket) | bucket.state_dict() for bucket in self._buckets],
+            "buckets": [checkpoint.sealed(self._describe(bucket) | bucket.state_dict()) for bucket in self._buckets],
         }
 
     def gathered_state_dict(self) -> dict[str, Any] | None:
@@ -184,35 +184,49 @@ class Handle:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a ``state_dict()`` of this rank, or a gathered one; bit for bit on as many ranks as before.
 
-        On another number of ranks the residuals are dealt out anew so that their sum is kept.
+        On another number of ranks the residuals are dealt out anew so that their sum is kept. If the state of one rank
+        is damaged or does not fit, all ranks raise ValueError, and nothing has changed.
         """
         self._require_between_steps("load_state_dict()")
-        problem: Exception | None = None
-        mine: Mapping[str, Any] = {}
-        try:
+
+        def check() -> tuple[Mapping[str, Any], list[BucketPlan]]:
             mine = checkpoint.state_for(state, self._group.size, self._group.me)
             checkpoint.require_fitting(mine, self._parameters)
-        except (ValueError, TypeError) as error:
-            problem = error
-        raise_together(self._group, problem, self._timeout, "load_state_dict")
+            return mine, self._plans_for(mine["buckets"])
+
+        call = "load_state_dict"
+        mine, plans = check_together(
+            self._group, check, self._timeout, call, lambda found: {"step": found[0]["steps"], "buckets": str(found[1])}
+        )
+        buckets = [self._builder.build(plan, mine["steps"]) for plan in plans]
+        same_ranks = mine["ranks"] == self._group.size
+        loads = check_together(
+            self._group, lambda: self._prepare_loads(buckets, mine["buckets"], same_ranks), self._timeout, call
+        )
+        for load in loads:
+            load()
         self._step = mine["steps"]
-        self._load_buckets(mine["buckets"], same_ranks=mine["ranks"] == self._group.size)
+        self._use(buckets)
         self._watch.forget_written()
         self._synchronized = False
 
-    def _load_buckets(self, saved: list[dict[str, Any]], *, same_ranks: bool) -> None:
-        """The state's order of parameters; its buckets too, unless sync, exclude or order of memory have changed."""
+    def _plans_for(self, saved: list[dict[str, Any]]) -> list[BucketPlan]:
+        """The state's order of parameters; its buckets too, unless sync or exclude have changed."""
         plans = [BucketPlan.from_json(bucket) for bucket in saved]
         kinds = self._kinds({name for plan in plans if plan.kind == ROWS for name in plan.names})
         if any(kinds[name] != plan.kind for plan in plans for name in plan.names):
             order = [name for plan in plans for name in plan.names]
             plans = plan_buckets(order, self._parameters, kinds, self._bucket_bytes)
-        self._build(plans)
-        skeletons = [self._describe(bucket) for bucket in self._buckets]
+        return plans
+
+    def _prepare_loads(
+        self, buckets: list[Bucket], saved: list[dict[str, Any]], same_ranks: bool
+    ) -> list[Callable[[], None]]:
+        """For every bucket what makes it go on from its state, or from one laid out as it is."""
+        skeletons = [self._describe(bucket) for bucket in buckets]
         if any(old.get(key) != new[key] for old, new in zip(saved, skeletons, strict=False) for key in new):
             saved, same_ranks = checkpoint.lay_out_anew(saved, skeletons), False
-        for bucket, state in zip(self._buckets, saved, strict=True):
-            bucket.load_state_dict(state, same_ranks=same_ranks)
+        return [bucket.prepare_load(state, same_ranks=same_ranks) for bucket, state in zip(buckets, saved, strict=True)]
 
     def _describe(self, bucket: Bucket) -> dict[str, Any]:
         parameters = [self._parameters[name] for name in bucket.names]
@@ -387,7 +401,10 @@ class Handle:
         return {n: ROWS if n in with_rows else DENSE if n in dense else SPARSE for n in self._parameters}
 
     def _build(self, plans: list[BucketPlan]) -> None:
-        self._buckets = [self._builder.build(plan, self._step) for plan in plans]
+        self._use([self._builder.build(plan, self._step) for plan in plans])
+
+    def _use(self, buckets: list[Bucket]) -> None:
+        self._buckets = buckets
         self._places = {
             name: (bucket, position) for bucket in self._buckets for position, name in enumerate(bucket.names)
         }

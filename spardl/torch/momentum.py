@@ -44,6 +44,11 @@ class MomentumCorrection:
         if self._masking:
             self.velocity[result.indices] = 0
 
+    def restore(self, velocity: Values, decay_velocity: Values | None) -> None:
+        """Goes on from copies of these."""
+        self.velocity[:] = velocity
+        self.decay_velocity = None if decay_velocity is None else decay_velocity.copy()
+
     def add_decay(self, start: int, parameter: torch.Tensor, weight_decay: float, grad: torch.Tensor) -> None:
         """Adds to the result's part ``grad``, which begins at ``start``, what the optimizer's own decay term lacks."""
         if weight_decay == 0:

@@ -12,7 +12,8 @@ from spardl.agreement import open_channel
 from spardl.collectives.bruck import bruck
 from spardl.effects import Bytes
 from spardl.runtime.group import CommLike, resolve
-from spardl.runtime.mpi import Task, default_timeout
+from spardl.runtime.limit import time_limit
+from spardl.runtime.mpi import Task
 
 
 class StopSignals:
@@ -43,7 +44,7 @@ class StopSignals:
         signals: Sequence[signal.Signals] = (signal.SIGUSR1, signal.SIGTERM),
         timeout: float | None = None,
     ) -> None:
-        self._timeout = default_timeout() if timeout is None else timeout
+        self._timeout = time_limit(timeout)
         self._group = resolve(MPI.COMM_WORLD if comm is None else comm, self._timeout)
         self._channel = open_channel(self._group, dict, self._timeout, "StopSignals")
         self._signals = signals

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from spardl import kernels, timeline
-from spardl.agreement import gather_json
+from spardl import kernels, saved, timeline
+from spardl.agreement import check_together, gather_json
 from spardl.collectives.dense_ring import dense_ring
 from spardl.errors import NonFiniteGradient
 from spardl.runtime import farewell
@@ -201,6 +201,7 @@ class RnaHandle:
         bucket = self._vector.describe("rna")
         if isinstance(self._part, SparsePart):
             bucket["residual"] = torch.from_numpy(self._part.reducer.residual.copy())
+        bucket = checkpoint.sealed(bucket)
         ranks, rank = self._everyone.size, self._everyone.me
         return {"format": checkpoint.FORMAT, "ranks": ranks, "rank": rank, "steps": self._rounds, "buckets": [bucket]}
 
@@ -210,14 +211,23 @@ class RnaHandle:
         return None if states is None else checkpoint.join_states(states)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a ``state_dict()`` of this rank, or a gathered one, also of another number of ranks."""
+        """Goes on from a ``state_dict()`` of this rank, or a gathered one, also of another number of ranks.
+
+        If the state of one rank is damaged or does not fit, all ranks raise ValueError, and nothing has changed.
+        """
         self._require_settled("load_state_dict()")
-        mine = checkpoint.state_for(state, self._everyone.size, self._everyone.me)
-        checkpoint.require_fitting(mine, self._parameters)
-        (bucket,) = checkpoint.lay_out_anew(mine["buckets"], [self._vector.describe("rna")])
-        if isinstance(self._part, SparsePart) and "residual" in bucket:
-            self._part.reducer.owe(bucket["residual"].numpy())
-        self._rounds = mine["steps"]
+
+        def check() -> tuple[int, npt.NDArray[Any] | None]:
+            mine = checkpoint.state_for(state, self._everyone.size, self._everyone.me)
+            checkpoint.require_fitting(mine, self._parameters)
+            (bucket,) = checkpoint.lay_out_anew(mine["buckets"], [self._vector.describe("rna")])
+            residual = bucket.get("residual")
+            return mine["steps"], None if residual is None else saved.finite(residual.numpy(), "the residual")
+
+        rounds, residual = check_together(self._everyone, check, self._timeout, "load_state_dict")
+        if isinstance(self._part, SparsePart) and residual is not None:
+            self._part.reducer.owe(residual)
+        self._rounds = rounds
 
     def _require_settled(self, call: str) -> None:
         if self._box.error is not None:

@@ -3,7 +3,7 @@
 Nothing of the vocabulary's size is ever allocated, nothing is left out, and so there is no residual.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -136,8 +136,9 @@ class RowBucket:
     def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any], *, same_ranks: bool) -> None:
+    def prepare_load(self, state: Mapping[str, Any], *, same_ranks: bool) -> Callable[[], None]:
         """There is nothing to load."""
+        return lambda: None
 
 
 def add_rows(parts: list[Rows]) -> Rows:

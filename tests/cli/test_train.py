@@ -113,3 +113,40 @@ def test_stragglers_do_not_hold_up_the_others(four_ranks):
     assert sorted(runs["rna-groups"]["groups"].replace("|", "").split()) == ["0", "1", "2", "3"]
     assert runs["rna-sparse"]["dropped"] == 0
     assert runs["rna-sparse"]["bytes_sent"] < runs["rna"]["bytes_sent"] / 20
+
+
+@pytest.mark.parametrize("option", ["--json", "--plot"])
+def test_what_cannot_be_written_is_told_before_training(tmp_path, monkeypatch, option):
+    monkeypatch.setattr(digits, "run", lambda *_: pytest.fail("trained"))
+    (tmp_path / "file").touch()
+    below = tmp_path / "file" / "below.png"
+    wrong = {
+        "--json": {below: "Not a directory", tmp_path / "no" / "folder": "No such file or directory"},
+        "--plot": {below: "File exists", tmp_path / "a.bad": "expected a name that ends in one of"},
+    }[option]
+    for path, words in wrong.items():
+        refused = CliRunner().invoke(main, ["train", option, str(path)])
+        assert refused.exit_code == 1
+        assert f"Error: {path} cannot be" in refused.output
+        assert words in refused.output
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_trying_a_path_leaves_what_is_there(tmp_path, monkeypatch):
+    def stop(*_):
+        assert (tmp_path / "old.json").read_text() == "old"
+        assert not (tmp_path / "new.png").exists()
+        raise digits.Stopped("seen")
+
+    monkeypatch.setattr(digits, "run", stop)
+    (tmp_path / "old.json").write_text("old")
+    paths = ["--json", str(tmp_path / "old.json"), "--plot", str(tmp_path / "new.png")]
+    assert "seen" in CliRunner().invoke(main, ["train", *paths]).output
+
+
+def test_a_full_disk_does_not_cost_the_table():
+    paths = ["--json", "/dev/full", "--plot", "/dev/full"]
+    full = CliRunner().invoke(main, ["train", "--epochs", "1", *paths])
+    assert full.exit_code == 1
+    assert "digits, 1 ranks" in full.output
+    assert full.output.count("/dev/full cannot be written: [Errno 28] No space left on device") == 2

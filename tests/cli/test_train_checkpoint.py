@@ -11,7 +11,8 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from mpi.launcher import mpiexec, run_together
+from disk import full_after
+from mpi.launcher import mpiexec, run_job, run_together
 
 from spardl.cli import main
 
@@ -118,3 +119,50 @@ def test_not_for_ranks_that_are_not_in_step(tmp_path):
     refused = train("--checkpoint", tmp_path, "--sync", "rna")
     assert refused.exit_code == 2
     assert "the ranks of --sync rna are not at the same step at any time; take spardl or dense" in refused.output
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A checkpoint of a finished training."""
+    assert train("--checkpoint", tmp_path).exit_code == 0
+    return tmp_path / "spardl.pt"
+
+
+def test_a_damaged_checkpoint_is_refused(saved):
+    good = saved.read_bytes()
+    middle = len(good) // 2  # among the weights
+    flipped = good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :]
+    for damaged in (flipped, good[:-1], good[:-8], good + b"\0", b""):
+        saved.write_bytes(damaged)
+        refused = train("--checkpoint", saved.parent)
+        assert refused.exit_code == 1
+        assert "spardl.pt cannot be read, take it away to start a new training: its checksum" in refused.output
+        assert saved.read_bytes() == damaged
+
+
+def test_a_full_disk_leaves_the_checkpoint_of_before(saved):
+    good = saved.read_bytes()
+    saved.rename(saved.parent / "kept")
+    with full_after(len(good) // 2):
+        full = train("--checkpoint", saved.parent)
+    assert full.exit_code == 1
+    assert "spardl.pt cannot be saved: [Errno 27] File too large" in full.output  # as of a disk: No space left
+    assert [file.name for file in saved.parent.iterdir()] == ["kept"]
+
+
+def test_file_and_folder_are_on_the_disk_before_training_goes_on(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
+    assert train("--checkpoint", tmp_path).exit_code == 0
+    assert synced == [str(tmp_path / "spardl.new"), str(tmp_path)]
+
+
+@pytest.mark.launches
+def test_a_full_disk_on_two_ranks(tmp_path):
+    (tmp_path / "spardl.new").symlink_to("/dev/full")
+    command = [sys.executable, "-m", "spardl", *OPTIONS, "--checkpoint", str(tmp_path)]
+    full = run_job(2, command, limit=LIMIT)
+    assert full.returncode == 1, full.stdout
+    assert full.stdout.count("spardl.pt cannot be saved: [Errno 28] No space left on device") == 1, full.stdout
+    assert "Traceback" not in full.stdout, full.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 from configurations import Setup, bits, setups
+from disk import full_after
 from hypothesis import given, settings
 from traces import assert_sound, inside, load
 
@@ -229,3 +230,21 @@ def test_a_folder_that_cannot_be_written_is_no_reason_not_to_train(tmp_path, mon
     timeline.begin(0, 1, "here")
     assert timeline.current() is None
     assert "rank 0 has no timeline: " in caplog.text
+
+
+@pytest.mark.parametrize("size", [0, 3000])
+def test_a_full_disk_ends_the_timeline_and_not_the_training(tmp_path, caplog, size):
+    path = tmp_path / "trace.json"
+    with full_after(size):
+        each = Recorder(str(path), 0, 1, "here")
+        for number in range(3):
+            for _ in range(100):
+                each.add(each.new_track("reduces"), f"event {number}", "x", each.now(), each.now())
+            each._flush()
+        each.close()
+    assert caplog.text.count("rank 0's timeline ends here, training goes on: ") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["trace.json.rank0"]
+    if size:
+        assert f"{path} cannot be written" in caplog.text  # the merged file is larger
+        assert merge.merge(path) == [0]
+        load(path)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spardl.torch.checkpoint import join_states, reshard, state_for
+from spardl.torch.checkpoint import join_states, reshard, sealed, state_for
 
 
 def states(ranks):
@@ -16,19 +16,12 @@ def states(ranks):
         return torch.randint(-99, 99, (5,), generator=generator).float()
 
     decay = integers()
-    return [
-        {
-            "format": 1,
-            "ranks": ranks,
-            "rank": rank,
-            "steps": 7,
-            "buckets": [
-                template
-                | {"residual": integers(), "velocity": integers(), "decay_velocity": decay, "reducer": {"rank": rank}}
-            ],
-        }
-        for rank in range(ranks)
-    ]
+
+    def bucket(rank):
+        vectors = {"residual": integers(), "velocity": integers(), "decay_velocity": decay}
+        return sealed(template | vectors | {"reducer": {"rank": rank}})
+
+    return [{"format": 1, "ranks": ranks, "rank": rank, "steps": 7, "buckets": [bucket(rank)]} for rank in range(ranks)]
 
 
 @given(st.integers(1, 9), st.integers(1, 9))
