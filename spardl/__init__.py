@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spardl.effects import Allreduce, Exchange, Flush, Recv, Send
-from spardl.errors import Deadlock, NonFiniteGradient, OutOfStep, PeerError, PeerTimeout, WireError
+from spardl.errors import Deadlock, NonFiniteGradient, OutOfStep, PeerError, PeerTimeout, ReplicasDiffer, WireError
 from spardl.revision import VERSION
 from spardl.runtime.loopback import loopback
 from spardl.sparse import SparseVector
@@ -29,6 +29,7 @@ __all__ = [
     "PeerError",
     "PeerTimeout",
     "Recv",
+    "ReplicasDiffer",
     "Send",
     "SparseAllreduce",
     "SparseVector",

@@ -126,6 +126,11 @@ def check_together(
     return found
 
 
+def fail_together(group: Group, problem: Exception, timeout: float, call: str) -> None:
+    """In place of ``raise_together``, where this rank does not come to: the others raise an error that quotes it."""
+    Task(shared_channel(group), _gather_json(group, None), timeout, call).abort(problem)
+
+
 def _gather_json(group: Group, mine: Any) -> Collective[list[Any]]:
     text = np.frombuffer(json.dumps(mine).encode(), np.uint8)
     frames = yield from bruck(range(group.size), group.me, text)

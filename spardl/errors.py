@@ -70,6 +70,19 @@ class OutOfStep(RuntimeError):
     """Ranks are not in the same call any more: one went on after a call that failed on another."""
 
 
+class ReplicasDiffer(RuntimeError):
+    """Ranks have different weights. Raised on every rank.
+
+    ``ranks``: those that differ from the most; all of them where no weights are the most common. ``parameter``: the
+    first one that differs.
+    """
+
+    def __init__(self, message: str, *, ranks: tuple[int, ...], parameter: str) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+        self.parameter = parameter
+
+
 class Deadlock(RuntimeError):
     """The loopback runtime found that no rank can move."""
 

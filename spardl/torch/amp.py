@@ -2,9 +2,10 @@
 
 A scaler looks at the gradients before the optimizer's step, and skips the step if one is infinite. So gradients have
 to be synchronised before the scaler looks; then what it sees is the same on all ranks, and all scalers do the same.
+It may be given the optimizer, or one that wraps it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,20 +17,23 @@ class ScalerGuard:
     def __init__(
         self,
         scaler: torch.amp.GradScaler,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         synchronize: Callable[[], None],
         stepped: Callable[[], None],
     ) -> None:
         self._scaler = scaler
         original_unscale, original_step = scaler.unscale_, scaler.step
 
+        def is_ours(which: torch.optim.Optimizer) -> bool:
+            return any(which is one for one in optimizers)
+
         def unscale_(which: torch.optim.Optimizer) -> None:
-            if which is optimizer:
+            if is_ours(which):
                 synchronize()
             original_unscale(which)
 
         def step(which: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-            if which is not optimizer:
+            if not is_ours(which):
                 return original_step(which, *args, **kwargs)
             synchronize()
             result = original_step(which, *args, **kwargs)
@@ -71,22 +75,23 @@ class NoScaler:
     scale = 1.0
     skips = False
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._optimizer = optimizer
-        self._own = vars(optimizer).get(_UNSCALES_ITSELF)
-        vars(optimizer)[_UNSCALES_ITSELF] = True
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self._own = [(vars(optimizer), vars(optimizer).get(_UNSCALES_ITSELF)) for optimizer in optimizers]
+        for attributes, _ in self._own:
+            attributes[_UNSCALES_ITSELF] = True
 
     def problem(self) -> Exception | None:
-        if hasattr(self._optimizer, "grad_scale"):
+        if any("grad_scale" in attributes for attributes, _ in self._own):
             return RuntimeError("this optimizer is stepped by a GradScaler: use distribute(..., scaler=scaler)")
         return None
 
     def remove(self) -> None:
-        """Lets the optimizer look as before."""
-        if self._own is None:
-            del vars(self._optimizer)[_UNSCALES_ITSELF]
-        else:
-            vars(self._optimizer)[_UNSCALES_ITSELF] = self._own
+        """Lets the optimizers look as before."""
+        for attributes, own in self._own:
+            if own is None:
+                del attributes[_UNSCALES_ITSELF]
+            else:
+                attributes[_UNSCALES_ITSELF] = own
 
 
 _UNSCALES_ITSELF = "_step_supports_amp_scaling"

@@ -1,8 +1,10 @@
-"""What must not have changed about an optimizer since it was distributed."""
+"""What must not have changed about an optimizer since it was distributed; and an error that every handle raises."""
 
 from collections.abc import Mapping
 
 import torch
+
+from spardl.errors import NonFiniteGradient
 
 
 class Unchanged:
@@ -31,3 +33,13 @@ class Unchanged:
 
     def _count_parameters(self) -> int:
         return sum(len(group["params"]) for group in self._optimizer.param_groups)
+
+
+def non_finite(error: NonFiniteGradient, parameter: str, call: str) -> NonFiniteGradient:
+    """The error with the parameter's name; ``call`` is what takes a GradScaler."""
+    return NonFiniteGradient(
+        f"non-finite gradient of {parameter} on rank {error.rank}; no rank has made this step, and residuals are as "
+        f"before it. With a GradScaler use {call}(..., scaler=scaler).",
+        rank=error.rank,
+        index=error.index,
+    )

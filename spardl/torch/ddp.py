@@ -1,7 +1,7 @@
 """A communication hook for people who already use DistributedDataParallel.
 
-``model.register_comm_hook(None, spt.ddp_hook(spt.SparDL(density=0.01)))``; DDP then decides on buckets and calls back.
-Buckets are reduced while backward goes on; their futures are completed in the last one's call.
+``model.register_comm_hook(None, spt.ddp_hook(spt.SparDL(density=0.01), model=model))``; DDP then decides on
+buckets and calls back. Buckets are reduced while backward goes on; their futures are completed in the last one's call.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
+from torch.nn.parallel import DistributedDataParallel
 
 from spardl import saved
 from spardl.agreement import check_together
@@ -23,9 +24,10 @@ from spardl.runtime.limit import time_limit
 from spardl.runtime.mpi import Task, advance_all, wait_all
 from spardl.sparse import SparseVector
 from spardl.torch.buckets import BucketBuilder
+from spardl.torch.checks import non_finite
 from spardl.torch.flat import write_mean
 from spardl.torch.layout import ACCUMULATED_AS, DENSE, SPARSE
-from spardl.torch.sync import Dense, SparDL, Sync
+from spardl.torch.sync import RNA, Dense, SparDL, Sync, require_fitting
 
 
 def ddp_hook(
@@ -35,21 +37,26 @@ def ddp_hook(
     scaler: torch.amp.GradScaler | None = None,
     timeout: float | None = None,
     warn_after: float | None = None,
+    model: torch.nn.Module | None = None,
 ) -> "DdpHook":
     """The second argument of ``DistributedDataParallel.register_comm_hook``; the first may be None.
 
     ``comm`` has to have the ranks of DDP's process group, in the same order. Give the GradScaler if you use one: then a
     non-finite gradient on one rank makes all skip the step. Momentum correction and clipping need ``distribute``, where
-    ``timeout`` and ``warn_after`` are explained.
+    ``timeout`` and ``warn_after`` are explained. With the ``model``, errors can name its parameters.
     """
+    if not isinstance(sync, SparDL | Dense):
+        raise TypeError(
+            f"ddp_hook: expected sync to be SparDL(…) or Dense(), got {type(sync).__name__}"
+            + ("; RNA needs spardl.torch.distribute and a model without DDP" if isinstance(sync, RNA) else "")
+        )
     if isinstance(sync, SparDL) and (sync.momentum > 0 or sync.local_clip is not None):
         raise ValueError("ddp_hook: SparDL(momentum=…) and SparDL(local_clip=…) need spardl.torch.distribute")
     if comm is None:
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
-    seconds = time_limit(timeout)
-    return DdpHook(sync, comm, scaler, seconds, warning_time(warn_after))
+    return DdpHook(sync, comm, scaler, time_limit(timeout), warning_time(warn_after), model)
 
 
 class _Bucket:
@@ -71,6 +78,11 @@ class _Bucket:
         ends = np.cumsum([parameter.numel() for parameter in self.parameters])
         return dict(zip(self.keys, map(np.copy, np.split(owed, ends[:-1])), strict=True))
 
+    def parameter_at(self, index: int) -> torch.Tensor:
+        """Whose gradient the element at ``index`` belongs to."""
+        ends = np.cumsum([parameter.numel() for parameter in self.parameters])
+        return self.parameters[int(np.searchsorted(ends, index, side="right"))]
+
     def take_over(self, residuals: dict[int, Values]) -> None:
         """Owes what its parameters have in ``residuals``, from where it is removed, and nothing else."""
         parts = [residuals.pop(key, np.zeros(p.numel())) for key, p in zip(self.keys, self.parameters, strict=True)]
@@ -81,11 +93,20 @@ class DdpHook:
     """GradBucket in, Future out."""
 
     def __init__(
-        self, sync: Sync, comm: CommLike, scaler: torch.amp.GradScaler | None, timeout: float, warn_after: float
+        self,
+        sync: Sync,
+        comm: CommLike,
+        scaler: torch.amp.GradScaler | None,
+        timeout: float,
+        warn_after: float,
+        model: torch.nn.Module | None,
     ) -> None:
         self.__name__ = self.__qualname__ = "spardl_ddp_hook"  # DDP asks for them, as if this were a function
         self._sync, self._scaler = sync, scaler
         self._group, self._timeout = resolve(comm, timeout), timeout
+        require_fitting(sync, self._group.size)
+        bare = model.module if isinstance(model, DistributedDataParallel) else model
+        self._names = {} if bare is None else {id(p): name for name, p in bare.named_parameters()}
         self._builder = BucketBuilder({}, sync, comm, self._group, timeout, warn_after)
         self._buckets: dict[int, _Bucket] = {}
         self._under_way: list[tuple[_Bucket, Task[SparseVector]]] = []
@@ -150,8 +171,11 @@ class DdpHook:
             for bucket, task in under_way:
                 if task.error is None:
                     bucket.reducer.undo()
-            if not isinstance(error, NonFiniteGradient) or self._scaler is None or not self._scaler.is_enabled():
+            if not isinstance(error, NonFiniteGradient):
                 raise
+            if self._scaler is None or not self._scaler.is_enabled():
+                failed = next(bucket for bucket, task in under_way if task.error is error)
+                raise non_finite(error, self._name_of(failed.parameter_at(error.index)), "ddp_hook") from error
             under_way[0][0].buffer.fill_(torch.inf)  # on all ranks: their scalers skip this step
         else:
             self._step += 1
@@ -162,6 +186,12 @@ class DdpHook:
                     bucket.reducer.retune(density=self._sync.density_at(self._step))
         for bucket, _ in under_way:
             bucket.future.set_result(bucket.buffer)
+
+    def _name_of(self, parameter: torch.Tensor) -> str:
+        """Its shape, if nobody told names."""
+        if id(parameter) in self._names:
+            return repr(self._names[id(parameter)])
+        return f"a parameter of shape {list(parameter.shape)} (ddp_hook(..., model=model) tells which)"
 
 
 def _checked_state(model: torch.nn.Module, state: Any) -> tuple[int, dict[int, Values]]:

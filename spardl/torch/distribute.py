@@ -9,11 +9,13 @@ from spardl import kernels
 from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.inspector import warning_time
 from spardl.runtime.limit import time_limit
-from spardl.torch.handle import Handle, live_handles
+from spardl.torch.handle import Handle
 from spardl.torch.layout import ACCUMULATED_AS, Exclude, excluded_names
+from spardl.torch.live import require_not_distributed
 from spardl.torch.rna import RnaHandle
 from spardl.torch.start import broadcast_optimizer, broadcast_tensors, require_same_model
-from spardl.torch.sync import RNA, Dense, SparDL, Sync
+from spardl.torch.sync import RNA, Dense, SparDL, Sync, require_fitting
+from spardl.torch.wrappers import hint_for, require_bare, unwrapped
 
 
 @overload
@@ -24,6 +26,7 @@ def distribute(
     sync: RNA,
     comm: CommLike | None = None,
     timeout: float | None = None,
+    verify_every: int | None = 100,
 ) -> RnaHandle: ...
 
 
@@ -40,6 +43,7 @@ def distribute(
     scaler: torch.amp.GradScaler | None = None,
     timeout: float | None = None,
     warn_after: float | None = None,
+    verify_every: int | None = 100,
 ) -> Handle: ...
 
 
@@ -55,6 +59,7 @@ def distribute(
     scaler: torch.amp.GradScaler | None = None,
     timeout: float | None = None,
     warn_after: float | None = None,
+    verify_every: int | None = 100,
 ) -> Handle | RnaHandle:
     """From now on ``optimizer.step()`` uses the mean of all ranks' gradients. All ranks call this together.
 
@@ -63,8 +68,10 @@ def distribute(
 
     Parameters
     ----------
-    optimizer, model: any torch optimizer, over parameters of this model (not necessarily all of them).
-    sync: ``SparDL(density=…)``, ``Dense()``, or ``RNA(…)``, which takes none of the options below but ``timeout``.
+    optimizer, model: any torch optimizer, over parameters of this model (not necessarily all of them). Of one that
+        wraps another (SAM, accelerate's) the wrapped one is taken: it is the one that does the steps.
+    sync: ``SparDL(density=…)``, ``Dense()``, or ``RNA(…)``, which takes none of the options below but ``comm``,
+        ``timeout`` and ``verify_every``.
     comm: an mpi4py communicator, or ``(communicator, ranks)``; all processes by default.
     overlap: send each bucket as soon as its gradients are there, while backward goes on.
     exclude: what is sent whole: names or patterns (``["*.bias"]``), or a predicate of name and parameter
@@ -75,6 +82,10 @@ def distribute(
     timeout: seconds to wait for another rank; ``SPARDL_TIMEOUT`` or 300 by default.
     warn_after: seconds of waiting after which rank 0 prints who is missing, 0 for never; ``SPARDL_STALL_WARNING`` or 30
         by default.
+    verify_every: ranks compare the weights that are trained every so many steps, and all raise ``ReplicasDiffer`` if
+        they differ in a bit; 0 or None for never. Costs a pass over the weights and log₂ P messages with 8 bytes each
+        (weights on a GPU are copied to the host for it, one parameter at a time). RNA, unless 0: in ``settle`` and
+        ``finish``, where weights must be equal.
     """
     if comm is None:
         from mpi4py import MPI
@@ -85,14 +96,21 @@ def distribute(
     problem: Exception | None = None
     parameters: Mapping[str, torch.nn.Parameter] = {}
     dense_names: set[str] = set()
+    optimizers = [optimizer]
     try:
-        parameters = _checked_parameters(optimizer, model, sync, scaler, bucket_mb)
+        _check_types(optimizer, model, sync, scaler, bucket_mb, verify_every)
+        require_bare(model)
+        optimizers = unwrapped(optimizer)
+        optimizer = optimizers[-1]
+        parameters = _checked_parameters(optimizer, model, sync)
         dense_names = excluded_names(exclude, parameters)
         warning_time(warn_after)
         if isinstance(sync, RNA) and (scaler is not None or dense_names):
             raise ValueError("distribute: RNA reduces all parameters alike, and knows no GradScaler and no exclude")
         if isinstance(sync, RNA):
             sync.first_groups(group.size)
+        else:
+            require_fitting(sync, group.size)
         if isinstance(sync, RNA) and warn_after is not None:
             raise ValueError("distribute: RNA goes on without a rank that is late, and warns of none: no warn_after")
     except (ValueError, TypeError) as error:
@@ -101,9 +119,11 @@ def distribute(
     broadcast_tensors(group, [*model.parameters(), *model.buffers()], seconds)
     broadcast_optimizer(group, optimizer, seconds)
     if isinstance(sync, RNA):
-        return RnaHandle(optimizer, model, parameters, sync=sync, group=group, timeout=seconds)
+        return RnaHandle(
+            optimizer, model, parameters, sync=sync, group=group, timeout=seconds, verify_every=verify_every or 0
+        )
     return Handle(
-        optimizer,
+        optimizers,
         model,
         parameters,
         sync=sync,
@@ -115,13 +135,11 @@ def distribute(
         scaler=scaler,
         timeout=seconds,
         warn_after=warn_after,
+        verify_every=verify_every or 0,
     )
 
 
-def _checked_parameters(
-    optimizer: Any, model: Any, sync: Any, scaler: Any, bucket_mb: Any
-) -> dict[str, torch.nn.Parameter]:
-    """The optimizer's parameters that are trained, by their names in the model, in the model's order."""
+def _check_types(optimizer: Any, model: Any, sync: Any, scaler: Any, bucket_mb: Any, verify_every: Any) -> None:
     for name, value, kind in (
         ("optimizer", optimizer, torch.optim.Optimizer),
         ("model", model, torch.nn.Module),
@@ -130,9 +148,21 @@ def _checked_parameters(
     ):
         if not isinstance(value, kind):
             expected = getattr(kind, "__name__", str(kind))
-            raise TypeError(f"distribute: expected {name} to be a {expected}, got {type(value).__name__}")
+            hint = hint_for(value) if name == "optimizer" else ""
+            raise TypeError(f"distribute: expected {name} to be a {expected}, got {type(value).__name__}{hint}")
     if not bucket_mb > 0:
         raise ValueError(f"distribute: expected bucket_mb above 0, got {bucket_mb}")
+    number = isinstance(verify_every, int) and not isinstance(verify_every, bool) and verify_every >= 0
+    if verify_every is not None and not number:
+        raise ValueError(
+            f"distribute: expected verify_every to be a number of steps, or 0 for never, got {verify_every!r}"
+        )
+
+
+def _checked_parameters(
+    optimizer: torch.optim.Optimizer, model: torch.nn.Module, sync: Sync | RNA
+) -> dict[str, torch.nn.Parameter]:
+    """The optimizer's parameters that are trained, by their names in the model, in the model's order."""
     optimized = {id(p): (number, p) for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
     named = {name: p for name, p in model.named_parameters() if id(p) in optimized}
     if not optimized:
@@ -154,23 +184,11 @@ def _checked_parameters(
                 f"distribute: parameter {name!r} has dtype {parameter.dtype}; supported are "
                 f"{', '.join(map(str, ACCUMULATED_AS))}"
             )
-    _require_not_distributed(optimizer, trained)
+    require_not_distributed(optimizer, trained)
     _require_one_gpu(sync, trained)
     if isinstance(sync, SparDL) and sync.momentum > 0:
         _require_plain_sgd(optimizer)
     return trained
-
-
-def _require_not_distributed(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-    for handle in live_handles:
-        if handle.is_for(optimizer):
-            raise ValueError("distribute: this optimizer is distributed already; call remove() on its handle first")
-        shared = [name for name, parameter in parameters.items() if handle.has(parameter)]
-        if shared:
-            raise ValueError(
-                f"distribute: parameter {shared[0]!r} is distributed already, with another optimizer; "
-                "call remove() on its handle first"
-            )
 
 
 def _require_one_gpu(sync: SparDL | Dense | RNA, parameters: Mapping[str, torch.nn.Parameter]) -> None:

@@ -1,46 +1,38 @@
 """The hooks on a user's optimizer, and what they keep: which gradients are there, which collectives are under way.
 
-One *cycle* goes from the first gradient of a backward pass to the optimizer's step. In it every bucket is filled,
-started once it is full (with ``overlap``; else at the end), driven on whenever another gradient arrives, waited for,
-and written back. A cycle is a transaction over all buckets: if one fails, those that succeeded are taken back.
+Between the first gradient of a backward pass and the optimizer's step there is one cycle of the buckets: they are sent
+during backward (with ``overlap``; else at the end), and the step waits for them.
 """
 
 import contextlib
 import time
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from spardl import timeline
-from spardl.agreement import check_together, gather_json, raise_together
+from spardl.agreement import check_together, fail_together, gather_json, raise_together
 from spardl.errors import NonFiniteGradient
 from spardl.runtime.group import CommLike, Group
-from spardl.runtime.mpi import Task, advance_all, wait_all
+from spardl.runtime.mpi import wait_all
 from spardl.torch import checkpoint
 from spardl.torch.amp import NoScaler, ScalerGuard
+from spardl.torch.arrivals import Arrivals, changed, hook_on_gradients
 from spardl.torch.buckets import Bucket, BucketBuilder
-from spardl.torch.checks import Unchanged
+from spardl.torch.checks import Unchanged, non_finite
+from spardl.torch.cycle import Cycle
 from spardl.torch.flat import FlatBucket
+from spardl.torch.graphs import outside_graphs
 from spardl.torch.layout import DENSE, ROWS, SPARSE, BucketPlan, memory_strides, plan_buckets
+from spardl.torch.live import live_handles
+from spardl.torch.replicas import ReplicaWatch
 from spardl.torch.start import broadcast_tensors
 from spardl.torch.stats import Stats
-from spardl.torch.sync import Dense, SparDL, Sync
+from spardl.torch.sync import Dense, SparDL, Sync, settings_of
 from spardl.torch.watch import GradientWatch
-
-live_handles: "weakref.WeakSet[Distributed]" = weakref.WeakSet()
-
-
-class Distributed(Protocol):
-    """A handle that is in use: what it has may not be distributed again."""
-
-    def is_for(self, optimizer: torch.optim.Optimizer) -> bool: ...
-
-    def has(self, parameter: torch.nn.Parameter) -> bool: ...
 
 
 class Handle:
@@ -51,7 +43,7 @@ class Handle:
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer,
+        optimizers: Sequence[torch.optim.Optimizer],
         model: torch.nn.Module,
         parameters: Mapping[str, torch.nn.Parameter],
         *,
@@ -63,38 +55,44 @@ class Handle:
         bucket_bytes: float,
         scaler: torch.amp.GradScaler | None,
         timeout: float,
-        warn_after: float | None = None,
+        warn_after: float | None,
+        verify_every: int,
     ) -> None:
+        """``optimizers``: the one that does the steps is the last; the others wrap it."""
+        optimizer = optimizers[-1]
         self._optimizer, self._model, self._parameters = optimizer, model, dict(parameters)
         self._sync, self._group, self._timeout = sync, group, timeout
         self._dense_names, self._bucket_bytes = dense_names, bucket_bytes
-        self._overlap = overlap and not (isinstance(sync, SparDL) and sync.local_clip is not None)
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
         self._unchanged = Unchanged(optimizer, self._parameters)
 
         self._builder = BucketBuilder(self._parameters, sync, comm, group, timeout, warn_after)
-        self._buckets: list[Bucket] = []  # laid out in the first synchronisation, when backward's order is known
-        self._places: dict[str, tuple[Bucket, int]] = {}
         self._seen: dict[str, None] = {}  # parameters in the order of their first gradients
 
         self._paused = 0
         self._synchronized = False
         self._applying = contextlib.ExitStack()  # the timeline's span from the end of synchronize() to that of step()
-        self._unscale: float | None = None  # this cycle's factor from scaled to true gradients
-        self._clipped = 1.0  # this cycle's factor of local clipping
         self._watch = GradientWatch(self._parameters)
-        self._cycle_began = 0.0
         self._step = 0  # of the whole training, checkpoints included
         self._stats = Stats()
         self._entries = self._elements = 0
+        settings = settings_of(sync) | {"bucket_mb": bucket_bytes / 1e6, "exclude": sorted(dense_names)}
+        self._replicas = ReplicaWatch(self._parameters, group, verify_every, settings, timeout, warn_after)
+        local_clip = sync.local_clip if isinstance(sync, SparDL) else None
+        self._overlap = overlap and local_clip is None
+        self._arrivals = Arrivals(self._parameters, once=self._overlap)
+        self._cycle = Cycle(self._watch, lambda: self._amp.scale, local_clip)
 
         self._amp: ScalerGuard | NoScaler = (
-            NoScaler(optimizer) if scaler is None else ScalerGuard(scaler, optimizer, self.synchronize, self._end_step)
+            NoScaler(optimizers)
+            if scaler is None
+            else ScalerGuard(scaler, optimizers, self.synchronize, self._end_step)
         )
+        self._run_cycle = outside_graphs(self._synchronize)
         self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(lambda *_: self._end_step()),
-            *(_hook_on(p, self._on_gradient) for p in self._parameters.values()),
+            optimizer.register_step_pre_hook(outside_graphs(self._before_step)),
+            optimizer.register_step_post_hook(outside_graphs(lambda *_: self._end_step())),
+            *hook_on_gradients(self._parameters.values(), self._on_gradient),
         ]
         live_handles.add(self)
 
@@ -106,8 +104,10 @@ class Handle:
         ``step()`` does this if it was not done. If it raises, on all ranks, nothing has changed: neither residuals nor
         this rank's own gradients.
         """
-        if self._synchronized:
-            return
+        if not self._synchronized:
+            self._run_cycle()
+
+    def _synchronize(self) -> None:
         with timeline.span("synchronize", step=self._step):
             problem = self._problem()
             if not self._buckets:
@@ -116,7 +116,7 @@ class Handle:
                 if problem is not None:
                     raise problem
                 with timeline.span("fill buckets"):
-                    self._fill_and_start()
+                    self._cycle.send_rest()
             except Exception as error:
                 self._give_up(error)
                 raise
@@ -152,6 +152,13 @@ class Handle:
     def broadcast_buffers(self) -> None:
         """Makes the model's buffers (e.g. running means of batch norm) rank 0's, say before evaluating or saving."""
         broadcast_tensors(self._group, self._model.buffers(), self._timeout)
+
+    def verify(self) -> None:
+        """Raises ``ReplicasDiffer`` unless all parameters of the model, frozen ones too, are equal on all ranks.
+
+        To the bit. ``distribute(..., verify_every=…)`` compares what is trained every so many steps.
+        """
+        self._replicas.compare(dict(self._model.named_parameters()))
 
     def remove(self) -> None:
         """Takes the hooks off again; the optimizer is what it was before ``distribute``."""
@@ -206,7 +213,7 @@ class Handle:
         for load in loads:
             load()
         self._step = mine["steps"]
-        self._use(buckets)
+        self._cycle.use(buckets)
         self._watch.forget_written()
         self._synchronized = False
 
@@ -253,6 +260,8 @@ class Handle:
                 "Compute them with backward() and call step() without a closure."
             )
         self.synchronize()
+        # Not within synchronize(): weights may be others for a while then, as SAM's.
+        self._replicas.before_step()
         self._applying.enter_context(timeline.span("apply"))
 
     def _end_step(self) -> None:
@@ -263,57 +272,23 @@ class Handle:
         name = self._names[id(parameter)]
         self._seen.setdefault(name)
         self._synchronized = False
-        if self._paused or not self._overlap or not self._buckets:
+        if self._paused:
             return
-        bucket, position = self._places[name]
-        if bucket.task is not None:
-            error = RuntimeError(
-                f"the gradient of {name!r} changed after it was sent. If you call backward() several times before "
-                "step(), put all but the last into `with handle.no_sync():`, or use distribute(..., overlap=False). "
-                "If you leave out a step(), call handle.synchronize() in its place."
-            )
-            self._give_up(error)
-            raise error
-        self._take(name, bucket, position)
-        if all(map(self._watch.was_sent, bucket.names)):
-            bucket.start()
-        advance_all(self._tasks())  # what fails, synchronize() raises
+        problem = self._arrivals.note(name)
+        if problem is not None:
+            self._give_up(problem)
+            raise problem
+        if not self._overlap:
+            return
+        if not self._buckets:
+            self._watch.note_come(name)
+            return
+        self._cycle.send(name)
 
     # -- one cycle -----------------------------------------------------------------------------------------------------
 
-    def _tasks(self) -> list[Task[Any]]:
-        return [bucket.task for bucket in self._buckets if bucket.task is not None]
-
-    def _take(self, name: str, bucket: Bucket, position: int) -> None:
-        """Puts a gradient into its bucket."""
-        if self._unscale is None:
-            self._unscale = 1 / self._amp.scale
-            self._cycle_began = time.perf_counter()
-        bucket.take(position, self._watch.new(name), self._unscale)
-        self._watch.note_sent(name)
-
-    def _fill_and_start(self) -> None:
-        for name, (bucket, position) in self._places.items():
-            if not self._watch.was_sent(name):
-                self._take(name, bucket, position)
-            elif self._watch.changed_since_sent(name):
-                raise RuntimeError(
-                    f"the gradient of {name!r} was changed between backward() and step(), after it was sent. To clip "
-                    "or change gradients call handle.synchronize() first; with a GradScaler use "
-                    "distribute(..., scaler=scaler)."
-                )
-        if isinstance(self._sync, SparDL) and self._sync.local_clip is not None:
-            norm = float(np.sqrt(sum(bucket.squared_norm() for bucket in self._buckets)))
-            if norm > self._sync.local_clip:
-                self._clipped = self._sync.local_clip / norm
-                for bucket in self._buckets:
-                    bucket.scale(self._clipped)
-        for bucket in self._buckets:
-            if bucket.task is None:
-                bucket.start()
-
     def _finish(self) -> None:
-        tasks = self._tasks()
+        tasks = self._cycle.tasks
         computed = sum(task.traffic.compute_seconds for task in tasks)
         waiting_since = time.perf_counter()
         try:
@@ -323,74 +298,54 @@ class Handle:
             self._take_back(error)
             return
         ended = time.perf_counter()
-        scale = 1 / self._unscale if self._unscale else 1.0
-        decay = self._weight_decay()
         with timeline.span("write gradients back"):
-            for bucket in self._buckets:
-                bucket.finish(scale, decay)
-        self._watch.note_written()
+            self._cycle.write_back(self._weight_decay())
         computed_meanwhile = sum(task.traffic.compute_seconds for task in tasks) - computed
         self._stats = self._stats.plus(
             [task.traffic for task in tasks],
             dense_bytes=sum(bucket.dense_bytes for bucket in self._buckets),
-            communicate_seconds=ended - self._cycle_began,
+            communicate_seconds=ended - self._cycle.began,
             wait_seconds=max(0.0, ended - waiting_since - computed_meanwhile),
         )
         self._entries += sum(bucket.entries for bucket in self._buckets)
         self._elements += sum(bucket.size for bucket in self._buckets)
         self._step += 1
-        self._end_cycle()
+        self._arrivals.forget()
+        self._cycle.end()
         self._retune()
         self._synchronized = True
 
     def _give_up(self, error: Exception) -> None:
-        """This rank cannot go on: neither can the others, and what was reduced is taken back."""
-        for bucket in self._buckets:
-            if bucket.task is None or not bucket.task.done:
-                bucket.fail(error)
-            elif bucket.task.error is None:
-                bucket.undo()
-        self._give_back()
+        """This rank cannot go on: the others raise in their synchronize(), and nothing has changed."""
+        if not self._buckets:
+            fail_together(self._group, error, self._timeout, "synchronize")
+        self._arrivals.forget()
+        self._cycle.give_up(error)
 
     def _take_back(self, error: Exception) -> None:
         """A bucket failed, on all ranks: so the step has not happened."""
-        failed = next(bucket for bucket in self._buckets if bucket.task is not None and bucket.task.error is error)
+        failed = self._cycle.failed_with(error)
         self._give_up(error)
-        if not isinstance(error, NonFiniteGradient):
+        if failed is None or not isinstance(error, NonFiniteGradient):
             raise error
         if self._amp.skips:
             failed.poison()  # on all ranks, so that all scalers skip this step and lower their scale
             self._stats = replace(self._stats, skipped=self._stats.skipped + 1)
             self._synchronized = True
             return
-        raise NonFiniteGradient(
-            f"non-finite gradient of {failed.parameter_at(error.index)!r} on rank {error.rank}; no rank has made this "
-            "step, and residuals are as before it. With a GradScaler use distribute(..., scaler=scaler).",
-            rank=error.rank,
-            index=error.index,
-        ) from error
-
-    def _give_back(self) -> None:
-        """Ends a cycle that failed; this rank's gradients are what they were."""
-        factor = (self._unscale or 1.0) * self._clipped
-        for name, (bucket, position) in self._places.items():
-            if self._watch.was_sent(name):
-                bucket.give_back(position, factor)
-        self._end_cycle()
-
-    def _end_cycle(self) -> None:
-        self._watch.forget_sent()
-        self._unscale = None
-        self._clipped = 1.0
-        for bucket in self._buckets:
-            bucket.task = None
+        raise non_finite(error, repr(failed.parameter_at(error.index)), "distribute") from error
 
     # -- laying out ----------------------------------------------------------------------------------------------------
 
     def _lay_out(self, problem: Exception | None) -> None:
         """Decides on buckets, once, in the order in which rank 0's gradients came."""
         rows = [n for n, p in self._parameters.items() if p.grad is not None and p.grad.layout == torch.sparse_coo]
-        raise_together(self._group, problem, self._timeout, "synchronize")
+        try:
+            raise_together(self._group, problem, self._timeout, "synchronize")
+        except Exception:
+            self._arrivals.forget()
+            self._cycle.end()
+            raise
         told = gather_json(self._group, {"order": list(self._seen), "rows": rows}, self._timeout, "laying out buckets")
         order = [*told[0]["order"], *(n for n in reversed(self._parameters) if n not in set(told[0]["order"]))]
         with_rows = {name for other in told for name in other["rows"]}
@@ -401,13 +356,12 @@ class Handle:
         return {n: ROWS if n in with_rows else DENSE if n in dense else SPARSE for n in self._parameters}
 
     def _build(self, plans: list[BucketPlan]) -> None:
-        self._use([self._builder.build(plan, self._step) for plan in plans])
+        self._cycle.use([self._builder.build(plan, self._step) for plan in plans])
 
-    def _use(self, buckets: list[Bucket]) -> None:
-        self._buckets = buckets
-        self._places = {
-            name: (bucket, position) for bucket in self._buckets for position, name in enumerate(bucket.names)
-        }
+    @property
+    def _buckets(self) -> list[Bucket]:
+        """Laid out in the first synchronisation, when backward's order is known."""
+        return self._cycle.buckets
 
     def _retune(self) -> None:
         if isinstance(self._sync, SparDL):
@@ -423,6 +377,8 @@ class Handle:
             return problem
         if self._paused:
             return RuntimeError("step() or synchronize() inside no_sync(): leave the block before the last backward()")
+        if (name := self._watch.changed()) is not None:
+            return changed(name)
         return self._unchanged.problem()
 
     def _require_between_steps(self, call: str) -> None:
@@ -436,8 +392,3 @@ class Handle:
             for parameter in group["params"]
             if id(parameter) in self._names
         }
-
-
-def _hook_on(parameter: torch.nn.Parameter, hook: Callable[[torch.nn.Parameter], None]) -> RemovableHandle:
-    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-    return handle

@@ -14,12 +14,11 @@ import torch
 from spardl import kernels, saved, timeline
 from spardl.agreement import check_together, gather_json
 from spardl.collectives.dense_ring import dense_ring
-from spardl.errors import NonFiniteGradient
+from spardl.errors import ReplicasDiffer
 from spardl.runtime import farewell
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task, shared_channel
 from spardl.runtime.traffic import Traffic
-from spardl.selection import require_finite_gradient
 from spardl.sync.between import Between
 from spardl.sync.box import GradientBox, Metrics, SummingBox, WeightingBox
 from spardl.sync.engine import Engine
@@ -30,10 +29,13 @@ from spardl.sync.policies import All
 from spardl.timeline.traced import traced_kernels
 from spardl.torch import checkpoint
 from spardl.torch.amp import NoScaler
+from spardl.torch.arrivals import Arrivals, hook_on_gradients
 from spardl.torch.checks import Unchanged
-from spardl.torch.handle import live_handles
+from spardl.torch.graphs import outside_graphs
+from spardl.torch.live import live_handles
 from spardl.torch.local_steps import LocalSteps
-from spardl.torch.round_step import RoundStep, require_scalable
+from spardl.torch.replicas import ReplicaWatch
+from spardl.torch.round_step import RoundStep, require_fitting
 from spardl.torch.start import broadcast_optimizer, broadcast_tensors
 from spardl.torch.stats import Stats
 from spardl.torch.sync import RNA, SparDL
@@ -54,11 +56,14 @@ class RnaHandle:
         sync: RNA,
         group: Group,
         timeout: float,
+        verify_every: int,
     ) -> None:
-        _require_fitting(optimizer, sync)
+        require_fitting(optimizer, sync)
         self._optimizer, self._model, self._parameters, self._sync = optimizer, model, dict(parameters), sync
         self._everyone, self._timeout = group, timeout
-        self._unchanged, self._amp = Unchanged(optimizer, self._parameters), NoScaler(optimizer)
+        self._unchanged, self._amp = Unchanged(optimizer, self._parameters), NoScaler([optimizer])
+        self._replicas = ReplicaWatch(parameters, group, verify_every, {}, timeout)
+        self._arrivals = Arrivals(self._parameters, once=False)
         self._vector = ModelVector(parameters)
         self._local = LocalSteps(optimizer, self._vector)
         self._part = self._make_part()
@@ -71,9 +76,12 @@ class RnaHandle:
         self._round_step = RoundStep(optimizer, self._own_step, self._vector, terms, linear_scaling=sync.linear_scaling)
         self._tell_terms = terms.tell
         self._terms = terms.tell()  # this rank's numbers in its last step
+        own = outside_graphs(self._step)
         # A hook can neither skip a step nor repeat it. Schedulers take a method of the optimizer apart and rebind it.
-        step = types.MethodType(lambda _optimizer, closure=None: self._step(closure), optimizer)
+        step = types.MethodType(lambda _optimizer, closure=None: own(closure), optimizer)
         optimizer.step = step  # type: ignore[method-assign]
+        self._names = {id(parameter): name for name, parameter in self._parameters.items()}
+        self._hooks = hook_on_gradients(self._parameters.values(), self._on_gradient)
         self._finished = False
         live_handles.add(self)
         farewell.remember(self)
@@ -92,31 +100,54 @@ class RnaHandle:
     def finish(self) -> None:
         """Waits for all ranks to finish and applies the last rounds. All ranks have the same model now.
 
-        Weights are the same by then, and buffers become rank 0's. After it, also if it raises what has gone wrong, the
-        optimizer works as before ``distribute``.
+        Weights are the same by then, which is verified, and buffers become rank 0's. After it, also if it raises what
+        has gone wrong, the optimizer works as before ``distribute``.
         """
         if self._finished:
             return
         try:
-            self._meet()
-            self.broadcast_buffers()
+            self._come_to_rest()
         except BaseException as error:
             self._engine.give_up(error)
             raise
         finally:
-            self._amp.remove()
-            self._finished = True
-            live_handles.discard(self)
-            farewell.forget(self)
+            self._end()
 
     remove = finish
 
     def settle(self) -> None:
         """Like ``finish``, but training goes on after it: the moment to evaluate or to save. All ranks call it."""
-        if not self._finished:
-            self._meet()
-            self.broadcast_buffers()
-            self._open(self._fitting_groups())
+        if self._finished:
+            return
+        try:
+            self._come_to_rest()
+        except ReplicasDiffer:
+            self._end()  # replicas that differ cannot train together
+            raise
+        self._open(self._fitting_groups())
+
+    def verify(self) -> None:
+        """Raises ``ReplicasDiffer`` unless all parameters of the model, frozen ones too, are equal on all ranks.
+
+        To the bit. Settles first, since they differ while rounds are under way. All ranks call it. Unless
+        ``distribute(..., verify_every=0)`` was asked for, ``settle`` and ``finish`` compare what is trained.
+        """
+        self.settle()
+        self._replicas.compare(dict(self._model.named_parameters()))
+
+    def _come_to_rest(self) -> None:
+        self._meet()
+        self.broadcast_buffers()
+        if self._replicas.every > 0:
+            self._replicas.compare(self._parameters)
+
+    def _end(self) -> None:
+        self._amp.remove()
+        for hook in self._hooks:
+            hook.remove()
+        self._finished = True
+        live_handles.discard(self)
+        farewell.forget(self)
 
     def broadcast_buffers(self) -> None:
         """Makes the model's buffers (e.g. running means of batch norm) rank 0's. ``finish`` and ``settle`` do it.
@@ -313,12 +344,18 @@ class RnaHandle:
             raise
         return None
 
+    def _on_gradient(self, parameter: torch.nn.Parameter) -> None:
+        if (problem := self._arrivals.note(self._names[id(parameter)])) is not None:
+            self._box.fail(problem)
+            raise problem
+
     def _distributed_step(self) -> None:
+        self._arrivals.forget()
         if (problem := self._problem()) is not None:
             raise problem
         self._terms = self._tell_terms()
         grad = self._vector.gradient()
-        self._require_finite(grad)
+        self._vector.require_finite(grad, self._everyone.me)
         self._pace.note(time.perf_counter() - self._resumed)
         self._fresh = False
         with timeline.span("deposit"):
@@ -342,17 +379,6 @@ class RnaHandle:
             )
         return self._unchanged.problem()
 
-    def _require_finite(self, grad: npt.NDArray[Any]) -> None:
-        try:
-            require_finite_gradient(grad, self._everyone.me)
-        except NonFiniteGradient as error:
-            name, index = self._vector.place_of(error.index)
-            raise NonFiniteGradient(
-                f"non-finite gradient of {name!r} on rank {error.rank} at index {index}: {grad[error.index]}",
-                rank=error.rank,
-                index=error.index,
-            ) from None
-
     def _apply(self) -> int:
         """One step of the optimizer for every round that has finished and had contributors; how many have finished."""
         finished = self._box.collect()
@@ -374,11 +400,3 @@ class RnaHandle:
             if self._between is not None and self._between.is_lead and self._rounds % self._sync.period == 0:
                 self._between.push(self._vector.weights())
         return len(finished)
-
-
-def _require_fitting(optimizer: torch.optim.Optimizer, sync: RNA) -> None:
-    """Raises if rounds could not be applied with this optimizer: on all ranks, since theirs are the same."""
-    if sync.linear_scaling or sync.local_steps:
-        require_scalable(optimizer)
-    if isinstance(optimizer, torch.optim.SparseAdam):
-        raise ValueError("distribute: RNA applies dense gradients, which SparseAdam does not take; use Adam")

@@ -9,6 +9,7 @@ import torch
 
 from spardl.sync.parts import Sum
 from spardl.torch.flat import write_mean
+from spardl.torch.sync import RNA
 from spardl.torch.terms import RATE, Terms, is_number
 from spardl.torch.vector import ModelVector
 
@@ -57,6 +58,14 @@ class RoundStep:
         finally:
             for parameter, gradient in zip(others, gradients, strict=True):
                 parameter.grad = gradient
+
+
+def require_fitting(optimizer: torch.optim.Optimizer, sync: RNA) -> None:
+    """Raises if rounds could not be applied with this optimizer: on all ranks, since theirs are the same."""
+    if sync.linear_scaling or sync.local_steps:
+        require_scalable(optimizer)
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ValueError("distribute: RNA applies dense gradients, which SparseAdam does not take; use Adam")
 
 
 def require_scalable(optimizer: torch.optim.Optimizer) -> None:

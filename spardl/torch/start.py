@@ -88,11 +88,23 @@ def broadcast_optimizer(group: Group, optimizer: torch.optim.Optimizer, timeout:
 
 @torch.no_grad()
 def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """``optimizer.load_state_dict``, but tensors among the options, such as a learning rate, stay the user's own."""
-    before = [dict(group) for group in optimizer.param_groups]
+    """``optimizer.load_state_dict``, but what others may hold stays the same object.
+
+    That is the dicts of options and state, which an optimizer around this one may share; and tensors among the options,
+    such as a learning rate.
+    """
+    groups, states = optimizer.param_groups, optimizer.state
+    options = [dict(group) for group in groups]
     optimizer.load_state_dict(state)
-    for group, own in zip(optimizer.param_groups, before, strict=True):
+    for group, own in zip(optimizer.param_groups, options, strict=True):
         for name, value in group.items():
             kept = own.get(name)
             if isinstance(kept, torch.Tensor) and isinstance(value, torch.Tensor) and kept.shape == value.shape:
                 group[name] = kept.copy_(value)
+    old: list[dict[Any, Any]] = [*groups, states]
+    new: list[dict[Any, Any]] = [*optimizer.param_groups, optimizer.state]
+    for kept_dict, loaded in zip(old, new, strict=True):
+        contents = dict(loaded)
+        kept_dict.clear()
+        kept_dict.update(contents)
+    optimizer.param_groups, optimizer.state = groups, states

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
-from spardl.allreduce import ALGORITHMS, SAGS
+from spardl.allreduce import ALGORITHMS, SAGS, _checked_config
 from spardl.cost.plan import AUTO, ProfileLike
 from spardl.residual import POLICIES
 from spardl.sync.policies import Policy, PowerOfChoices
@@ -174,6 +174,24 @@ class RNA:
 
 
 Sync: TypeAlias = SparDL | Dense
+_RANKS_MAY_DIFFER_IN = ("backend", "profile")
+
+
+def settings_of(sync: Sync) -> dict[str, str]:
+    """What all ranks must have alike, in words; of a density that is a function, its first value."""
+    values = {field.name: getattr(sync, field.name) for field in fields(sync) if field.name not in _RANKS_MAY_DIFFER_IN}
+    if isinstance(sync, SparDL):
+        values["density"] = sync.density_at(0)
+    return {"sync": f"{type(sync).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"}
+
+
+def require_fitting(sync: Sync, ranks: int) -> None:
+    """Raises if this number of ranks cannot synchronise so: what buckets would find out in the first step."""
+    if isinstance(sync, SparDL):
+        options = {
+            name: getattr(sync, name) for name in ("algorithm", "teams", "sag", "residual", "wire", "wire_dtype")
+        }
+        _checked_config(ranks, 1, k=None, density=sync.density_at(0), **options)
 
 
 def _expect(condition: object, where: str, name: str, expected: str, got: object) -> None:

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from spardl.errors import NonFiniteGradient
+from spardl.selection import require_finite_gradient
 from spardl.torch.flat import hand_over
 from spardl.torch.layout import memory_strides
 
@@ -36,6 +38,18 @@ class ModelVector:
             else:
                 view.zero_().add_(grad.to(view.device))
         return vector
+
+    def require_finite(self, gradient: npt.NDArray[Any], rank: int) -> None:
+        """Raises with the name of the parameter whose gradient, on this ``rank``, is not finite."""
+        try:
+            require_finite_gradient(gradient, rank)
+        except NonFiniteGradient as error:
+            name, index = self.place_of(error.index)
+            raise NonFiniteGradient(
+                f"non-finite gradient of {name!r} on rank {rank} at index {index}: {gradient[error.index]}",
+                rank=rank,
+                index=error.index,
+            ) from None
 
     def set_gradient(self, vector: npt.NDArray[Any]) -> None:
         for parameter, view in self._views(vector):

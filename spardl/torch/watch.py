@@ -1,4 +1,4 @@
-"""Which gradients are new, and whether one was changed after it was sent.
+"""Which gradients are new, and whether one was changed after it had come.
 
 A gradient is known by its tensor object and that tensor's version, which every in-place operation raises.
 """
@@ -13,24 +13,31 @@ class GradientWatch:
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
         self._parameters = parameters
-        self._sent: dict[str, tuple[torch.Tensor | None, int]] = {}
+        self._come: dict[str, tuple[torch.Tensor | None, int]] = {}
+        self._sent: set[str] = set()
         self._written: dict[str, tuple[torch.Tensor | None, int]] = {}
 
     def new(self, name: str) -> torch.Tensor | None:
         """This rank's contribution: None if there is none, or only the result that we wrote there last time."""
         return None if self._is(self._written, name) else self._parameters[name].grad
 
+    def note_come(self, name: str) -> None:
+        """From now on until the cycle ends nobody may change it."""
+        self._come[name] = self._now(name)
+
     def note_sent(self, name: str) -> None:
-        self._sent[name] = self._now(name)
+        self.note_come(name)
+        self._sent.add(name)
 
     def was_sent(self, name: str) -> bool:
         return name in self._sent
 
-    def changed_since_sent(self, name: str) -> bool:
-        return not self._is(self._sent, name)
+    def changed(self) -> str | None:
+        """A gradient that was changed after it had come."""
+        return next((name for name in self._come if not self._is(self._come, name)), None)
 
-    def forget_sent(self) -> None:
-        self._sent = {}
+    def end_cycle(self) -> None:
+        self._come, self._sent = {}, set()
 
     def note_written(self) -> None:
         """All gradients are results now."""

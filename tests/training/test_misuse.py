@@ -1,6 +1,8 @@
 """One rank: what users get wrong, and what they are told."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -82,6 +84,43 @@ def test_parameters_added_later():
     optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
     with pytest.raises(RuntimeError, match=r"has 5 parameters, but had 4 when distribute\(\) was called"):
         optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.1), r"changed.*handle.synchronize\(\) first"),
+        (lambda model: model[0].weight.grad.mul_(2), r"the gradient of '0.weight' was changed"),
+        (lambda model: backward(model, batches(1)[0]), r"came again before step.*with handle.no_sync\(\)"),
+    ],
+)
+def test_gradients_changed_in_the_first_step(change, words):
+    model = small_model()
+    optimizer = sgd(model)
+    handle = distribute(optimizer, model)
+    backward(model, batches(1)[0])
+    before = weights(model)
+
+    def step():
+        change(model)
+        optimizer.step()
+
+    with pytest.raises(RuntimeError, match=words):
+        step()
+    assert torch.equal(weights(model), before)
+    train(model, optimizer, 2)
+    assert handle.stats.steps == 2
+
+
+def test_a_dropped_optimizer_takes_its_handle_and_model_along():
+    model = small_model()
+    optimizer = sgd(model)
+    handle = distribute(optimizer, model)
+    train(model, optimizer, 2)
+    held = weakref.ref(model), weakref.ref(handle)
+    del model, optimizer, handle
+    gc.collect()
+    assert [one() for one in held] == [None, None]
 
 
 def test_gradient_changed_after_it_was_sent():
@@ -181,6 +220,18 @@ def test_stats():
 def test_ddp_hook_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match=r"need spardl.torch.distribute"):
         spt.ddp_hook(spt.SparDL(density=0.1, momentum=0.9), MPI.COMM_SELF)
+    with pytest.raises(TypeError, match=r"SparDL\(…\) or Dense\(\), got RNA; RNA needs spardl.torch.distribute"):
+        spt.ddp_hook(spt.RNA(), MPI.COMM_SELF)
+    with pytest.raises(TypeError, match=r"expected sync to be SparDL\(…\) or Dense\(\), got float"):
+        spt.ddp_hook(0.1, MPI.COMM_SELF)
+    with pytest.raises(ValueError, match=r"expected teams to divide 1 ranks"):
+        spt.ddp_hook(spt.SparDL(density=0.1, teams=2), MPI.COMM_SELF)
+
+
+def test_teams_that_do_not_divide_the_ranks():
+    model = small_model()
+    with pytest.raises(ValueError, match=r"expected teams to divide 1 ranks, i.e. one of \[1\]"):
+        distribute(sgd(model), model, spt.SparDL(density=0.1, teams=3))
 
 
 def test_auto_plans_for_the_density_that_lasts(caplog):

@@ -123,9 +123,17 @@ for sync in (spt.Dense(), spt.SparDL(density=1.0)):
         optimizer.step()
         optimizer.zero_grad()
 
-# A NaN on one rank raises on all; with a scaler all skip.
+# A NaN on one rank raises on all, with the parameter's name if the hook knows the model; with a scaler all skip.
 loss = parallel(inputs(me, 0)).sum() * (torch.nan if me == P - 1 else 1)
-raises(spardl.NonFiniteGradient, [f"on rank {P - 1}"], loss.backward)
+words = [f"on rank {P - 1}", "of a parameter of shape", "model=model", "use ddp_hook(..., scaler=scaler)"]
+raises(spardl.NonFiniteGradient, words, loss.backward)
+for wrapped in (False, True):
+    model = nn.Sequential(nn.Linear(64, 40), nn.Tanh(), nn.Linear(40, 30))
+    parallel = nn.parallel.DistributedDataParallel(model)
+    parallel.register_comm_hook(None, spt.ddp_hook(spt.Dense(), timeout=20, model=parallel if wrapped else model))
+    model[2].bias.register_hook(lambda grad: grad * (torch.nan if me == P - 1 else 1))
+    loss = parallel(inputs(me, 0, torch.float32)).sum()
+    raises(spardl.NonFiniteGradient, [f"gradient of '2.bias' on rank {P - 1}"], loss.backward)
 
 scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
 hook = spt.ddp_hook(spt.SparDL(density=0.1), scaler=scaler, timeout=20)

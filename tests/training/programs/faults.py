@@ -51,10 +51,10 @@ def different_models():
     kind = TypeError if me == LAST else ValueError
     raises(kind, ["expected sync to be"], lambda: build(model, sgd(model), sync=None if me == LAST else spt.Dense()))
     teams = spt.SparDL(density=0.1, teams=7)
-    handle = build(model, optimizer := sgd(model), sync=teams)
-    backward(model, batch(me, 0))
-    raises(ValueError, [f"teams to divide {P} ranks"], optimizer.step)
-    handle.remove()
+    raises(ValueError, [f"teams to divide {P} ranks"], lambda: build(model, sgd(model), sync=teams))
+    raises(ValueError, [f"teams to divide {P} ranks"], lambda: spt.ddp_hook(teams, world))
+    densities = spt.SparDL(density=0.1 if me == LAST else 0.2)
+    raises(ValueError, ["the ranks disagree on sync"], lambda: build(model, sgd(model), sync=densities))
 
 
 def nan_without_scaler(sync):
@@ -115,6 +115,26 @@ def misuse_on_one_rank():
     handle.remove()
 
 
+def misuse_in_the_first_step(change, words):
+    """Of one rank or all: told everywhere, before anything was sent; what is right after that goes on."""
+    for wrong in ([LAST], range(P)):
+        model = small_model()
+        optimizer = sgd(model)
+        handle = build(model, optimizer)
+        backward(model, batch(me, 0))
+        before = weights(model)
+
+        def step(model=model, optimizer=optimizer, wrong=wrong):
+            if me in wrong:
+                change(model)
+            optimizer.step()
+
+        raises(RuntimeError, words, step)
+        assert torch.equal(weights(model), before)
+        train(model, optimizer, 3)
+        handle.remove()
+
+
 def sparse_and_absent_rows():
     """Ranks touch different words; one touches none at all."""
     torch.manual_seed(me)
@@ -167,6 +187,13 @@ for sync in (spt.SparDL(density=0.05, teams=TEAMS), spt.Dense(), spt.SparDL(dens
     nan_with_scaler(sync)
 nan_with_scaler(spt.SparDL(density=0.05), fused=True)
 misuse_on_one_rank()
+misuse_in_the_first_step(
+    lambda model: nn.utils.clip_grad_norm_(model.parameters(), 0.1),
+    ["was changed between backward() and step()", "handle.synchronize() first"],
+)
+misuse_in_the_first_step(
+    lambda model: backward(model, batch(me, 1)), ["came again before step()", "`with handle.no_sync():`"]
+)
 sparse_and_absent_rows()
 if P > 1:
     a_rank_that_does_not_step()
