@@ -1,7 +1,8 @@
 """What happens when the program ends on a rank on which others may still be waiting: they are told.
 
 A rank whose program has ended makes no more calls, whether it ended by an exception, by ``sys.exit`` or as it should.
-Whoever waits for it hears of that as the interpreter ends, which is before MPI does. And MPI does not end while a rank
+Whoever waits for it hears of that as the interpreter ends, which is before MPI does. MPI ends on all ranks together,
+and not while there are messages that nobody has taken: so everyone hears the others out. Nor does it end while a rank
 is stopped or dead: so a rank that ends by an error, or has found a peer gone, sees whether all others end as well, and
 aborts the job if they do not.
 """
@@ -13,6 +14,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterable
+from functools import cache
 from typing import Protocol
 
 from spardl import timeline
@@ -24,6 +26,7 @@ from spardl.runtime.output import let_be_read
 
 _OTHERS_END_WITHIN = 3.0  # seconds, after a peer was found gone
 _LOOK_EVERY = 5e-3  # seconds
+_LAST_WORDS_TAKE = 1.0  # seconds
 
 
 class Leaves(Protocol):
@@ -59,6 +62,18 @@ def find_again(line: Line, ranks: Iterable[int]) -> None:
         _lost.difference_update(line.in_world[rank] for rank in ranks)
 
 
+def before_mpi_ends() -> None:
+    """Takes leave also if the program ends MPI itself."""
+    if MPI.COMM_SELF.Get_attr(_at_finalize()) is None:
+        MPI.COMM_SELF.Set_attr(_at_finalize(), True)
+
+
+@cache
+def _at_finalize() -> int:
+    """MPI_Finalize deletes COMM_SELF's attributes before it does anything else."""
+    return MPI.Comm.Create_keyval(delete_fn=lambda _comm, _keyval, _value: leave(), nopython=False)
+
+
 @atexit.register
 def leave() -> None:
     """Takes this rank's leave of all others, once."""
@@ -79,12 +94,26 @@ def leave() -> None:
     goodbye.tell_all(error, everyone=error is not None or patience is not None)
     if MPI.COMM_WORLD.rank != 0:
         timeline.close()  # rank 0 waits for that
+    if error is None and patience is None:
+        _hear_others_out()
     all_end = patience is None or _others_end(patience)
     timeline.close(in_peace=all_end)
     if not all_end:
         with contextlib.suppress(Exception):
             let_be_read()
         MPI.COMM_WORLD.Abort(1)
+
+
+def _hear_others_out() -> None:
+    """Waits for the others to end, as MPI would; there is no telling how much they have left to do."""
+    ended_at: float | None = None
+    while unheard := goodbye.unheard():
+        if unheard <= goodbye.departed.keys():  # they have left, and do not know of all communicators that we know of
+            ended_at = ended_at or time.monotonic()
+            if time.monotonic() > ended_at + _LAST_WORDS_TAKE:
+                return
+        time.sleep(_LOOK_EVERY)
+        goodbye.hear_all()
 
 
 def _patience(error: BaseException | None) -> float | None:

@@ -112,6 +112,12 @@ class Line:
             self._outbox = [(request, message) for request, message in self._outbox if not request.Test()]
         return not self._outbox
 
+    def unheard(self) -> set[int]:
+        """Ranks of COMM_WORLD that say goodbye here, and have not."""
+        size, me = self.comm.size, self.comm.rank
+        tell = {(me - rank) % size for rank in _distances(size)} & self.peers if size > TELLS_ALL else self.peers
+        return {self.in_world[rank] for rank in tell - self.left.keys()}
+
     def missing(self) -> set[int]:
         """Ranks of COMM_WORLD that calls were made with and that have not left."""
         return {self.in_world[rank] for rank in self.peers} - departed.keys()
@@ -147,6 +153,11 @@ def hear_all() -> None:
         line.hear()
 
 
+def unheard() -> set[int]:
+    """Ranks of COMM_WORLD of whom a goodbye is still to come, on any communicator."""
+    return set().union(*(line.unheard() for line in lines()))
+
+
 def tell_all(error: BaseException | None, *, everyone: bool) -> None:
     """This rank leaves. ``everyone``: tells all its peers, and with an error also those that it had no call with."""
     covered: set[int] = set()
@@ -169,4 +180,8 @@ def told_by(line: Line) -> list[int]:
     size, me = line.comm.size, line.comm.rank
     if size <= TELLS_ALL:
         return sorted(line.peers)
-    return [rank for distance in range(size.bit_length()) if (rank := (me + (1 << distance)) % size) in line.peers]
+    return sorted({(me + distance) % size for distance in _distances(size)} & line.peers)
+
+
+def _distances(size: int) -> list[int]:
+    return [1 << power for power in range((size - 1).bit_length())]

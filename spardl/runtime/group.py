@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from spardl import timeline
-from spardl.runtime import goodbye, launch
+from spardl.runtime import farewell, goodbye, launch
 from spardl.runtime.goodbye import Line
 from spardl.runtime.library import MPI
 from spardl.runtime.meeting import Acquaintance, duplicate, introduce
@@ -160,6 +160,8 @@ def resolve(comm: CommLike, timeout: float) -> Group:
         private = duplicate(comm, timeout, home.line)
         home.known = introduce(private, timeout, home.line)
         home.private, home.private_line = private, Line(private)
+        home.line.peers.clear()  # from here on they meet on the other
+        farewell.before_mpi_ends()
     group = Group(home.private, tuple(range(comm.size)), comm.rank, home, isolated=True)
     group.line.uses(group.ranks, timeout)
     return group

@@ -20,4 +20,4 @@ def test_an_exception_on_one_rank_ends_all():
     done = launch(3, PROGRAM, "fails")
     assert done.returncode != 0
     assert "rank done" not in done.stdout
-    assert done.stdout.count("PeerError: rank 1 ended with KeyError: 'no such file'") >= 2, done.stdout[-4000:]
+    assert done.stdout.count("PeerError: rank 1 failed with KeyError: 'no such file'") >= 2, done.stdout[-4000:]
