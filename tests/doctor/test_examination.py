@@ -128,5 +128,5 @@ def test_a_rank_that_does_not_answer():
     doctor = [sys.executable, "-m", "spardl", "doctor", "--timeout", "3"]
     done = run_job(1, [*doctor, ":", "-n", "1", sys.executable, "-c", sleeper], limit=40)
     assert done.returncode != 0
-    assert "error    messages  first use of a communicator of 2 ranks: not all of them came within 3 s" in done.stdout
+    assert "error    messages  first use of a communicator of 2 ranks: rank 1 did not come within 3 s" in done.stdout
     assert "not fit to train: messages" in done.stdout

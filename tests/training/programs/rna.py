@@ -76,10 +76,7 @@ def faults():
             step(model, optimizer, x)
 
     started = time.monotonic()
-    if me == 1 % P:
-        raises(NonFiniteGradient, ["of 'w' on rank", "at index 7"], train)
-    else:
-        raises(PeerError, ["rank 1 ended with NonFiniteGradient"], train)
+    raises(NonFiniteGradient, [f"of 'w' on rank {1 % P} ", "at index 7"], train)
     assert time.monotonic() - started < 30
     del handle
 
@@ -134,7 +131,7 @@ def misuse():
     if me == P - 1:
         raises(RuntimeError, ["has 2 parameters, but had 1"], train)
     else:
-        raises(PeerError, [f"rank {P - 1} ended with RuntimeError: the optimizer has 2 parameters"], train)
+        raises(PeerError, [f"rank {P - 1} failed with RuntimeError: the optimizer has 2 parameters"], train)
     del handle
 
 
