@@ -14,7 +14,7 @@ SOURCES := setup.py pyproject.toml requirements.txt $(wildcard csrc/*)
 PIP_INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 PYTHON_FILES := setup.py spardl tests benchmarks examples slurm
 
-.PHONY: demo test lint types pytest test-openmpi test-slurm bench chaos format clean
+.PHONY: demo test lint types pytest test-openmpi test-slurm bench chaos fuzz sanitize format clean
 
 demo: $(VENV)/.ready  ## trains a network on 4 ranks, sparse against dense
 	$(MPI_ENV) mpiexec -n 4 $(BIN)/spardl train --sync dense --sync spardl --density 0.01
@@ -49,6 +49,29 @@ bench: $(VENV)/.ready  ## tables, JSON and pictures into bench-results/, in five
 
 chaos: $(VENV)/.ready  ## kills, stops and ends real ranks at random, in a quarter of an hour; CHAOS="--injections 50 --seed 3"
 	$(MPI_ENV) $(BIN)/python tests/chaos/campaign.py $(CHAOS)
+
+fuzz: $(VENV)/.ready  ## reads damaged frames and messages, in a few minutes; FUZZ="--frames 200000 --seed 3"
+	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ)
+
+# Python itself is not built with the sanitizers, so their libraries have to be there before it starts; and the C++
+# library too, whose exceptions they follow. Numba's code is none of theirs.
+SANITIZED := build/sanitized
+CXX_LIBRARY = $(shell $(CXX) -print-file-name=$(1))
+SANITIZED_ENV = LD_PRELOAD="$(call CXX_LIBRARY,libasan.so) $(call CXX_LIBRARY,libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	PYTHONPATH=$(CURDIR)/$(SANITIZED)/lib OMP_NUM_THREADS=1
+
+sanitize: $(SANITIZED)/.ready  ## the compiled kernels under ASAN and UBSAN: their tests, the wire's, and fuzzing
+	cd $(SANITIZED) && $(SANITIZED_ENV) $(CURDIR)/$(BIN)/python -c \
+		"import spardl.kernels._native as n; assert '$(SANITIZED)' in n.__file__, n.__file__"
+	for simd in auto portable; do $(SANITIZED_ENV) SPARDL_SIMD=$$simd $(BIN)/pytest -q -n 2 -p no:cacheprovider \
+		-k "not numba" tests/kernels tests/test_wire.py tests/test_hostile_frames.py $(SANITIZE) || exit 1; done
+	$(SANITIZED_ENV) $(BIN)/python tests/fuzz/fuzz.py --frames 10000 --messages 100 --unlimited $(FUZZ)
+
+$(SANITIZED)/.ready: $(VENV)/.ready $(SOURCES) $(wildcard spardl/*.py spardl/*/*.py spardl/*/*/*.py)
+	rm -rf $(SANITIZED)
+	SPARDL_SANITIZE=1 $(BIN)/python setup.py --quiet build --build-base $(SANITIZED)/base --build-lib $(SANITIZED)/lib
+	touch $@
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix $(PYTHON_FILES)

@@ -3,6 +3,7 @@
 Without a C++17 compiler the extension is left out with a warning, and spardl runs on its numba kernels.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -18,8 +19,8 @@ class OptionalBuildExt(build_ext):
 
     def build_extension(self, ext):
         built = HERE / self.get_ext_filename(ext.name)  # by an installation from this folder, for this Python
-        sources = [HERE / "setup.py", *(HERE / "csrc").iterdir()]
-        if built.exists() and all(built.stat().st_mtime > source.stat().st_mtime for source in sources):
+        newest = max(source.stat().st_mtime for source in (HERE / "setup.py", *(HERE / "csrc").iterdir()))
+        if not SANITIZED and built.exists() and built.stat().st_mtime > newest:
             target = Path(self.get_ext_fullpath(ext.name))
             self.mkpath(str(target.parent))
             self.copy_file(built, target)
@@ -35,6 +36,10 @@ class OptionalBuildExt(build_ext):
             )
 
 
+# Memory errors and undefined behaviour end the process: for `make sanitize`, and nothing else.
+SANITIZED = os.environ.get("SPARDL_SANITIZE") == "1"
+CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1"]
+
 native = Pybind11Extension(
     "spardl.kernels._native",
     sorted(str(path.relative_to(HERE)) for path in (HERE / "csrc").glob("*.cpp")),
@@ -42,8 +47,14 @@ native = Pybind11Extension(
     cxx_std=17,
     # No -march: one build runs everywhere, AVX2 is chosen at run time. -ffp-contract=off: a fused multiply-add would
     # round differently from the other backends.
-    extra_compile_args=["-O3", "-ffp-contract=off", "-Wall", "-Wextra", "-pthread"],
-    extra_link_args=["-pthread"],
+    extra_compile_args=[
+        *(["-O1", *CHECKS] if SANITIZED else ["-O3"]),
+        "-ffp-contract=off",
+        "-Wall",
+        "-Wextra",
+        "-pthread",
+    ],
+    extra_link_args=["-pthread", *(CHECKS if SANITIZED else [])],
     optional=True,
 )
 

@@ -57,6 +57,13 @@ class Entries {
     std::int64_t value_bytes_;
 };
 
+constexpr std::int64_t table_bytes(std::int64_t frames) { return 8 * (2 + frames); }
+
+std::uint8_t* put_number(std::uint8_t* at, std::int64_t number) {
+    std::memcpy(at, &number, sizeof number);
+    return at + sizeof number;
+}
+
 template <class I>
 Bytes write_alone(const py::tuple& vector, const py::tuple& block, Choice choice, int dtype, int value_coding) {
     const Entries<I> entries(vector, block, choice, dtype, value_coding);
@@ -69,13 +76,13 @@ Bytes write_alone(const py::tuple& vector, const py::tuple& block, Choice choice
     return frame.array(size);
 }
 
-// The number of frames, their lengths, the frames; and `front` bytes before.
+// A digest to be filled in, the number of frames, their lengths, the frames; and `front` bytes before.
 template <class I>
 Bytes write_together(const py::sequence& vectors, const py::sequence& blocks, Choice choice, int dtype,
                      int value_coding, std::int64_t front) {
     std::vector<Entries<I>> frames;
     const auto count = static_cast<std::int64_t>(vectors.size());
-    std::int64_t at = front + 8 * (1 + count), room = at;
+    std::int64_t at = front + table_bytes(count), room = at;
     for (std::size_t i = 0; i < vectors.size(); ++i) {
         frames.emplace_back(vectors[i], blocks[i], choice, dtype, value_coding);
         room += frames.back().room();
@@ -83,11 +90,12 @@ Bytes write_together(const py::sequence& vectors, const py::sequence& blocks, Ch
     Block<std::uint8_t> message(room);
     {
         const py::gil_scoped_release unlocked;
-        auto* table = reinterpret_cast<std::int64_t*>(message.data() + front);
-        *table++ = count;
+        std::uint8_t* table = put_number(message.data() + front, 0);
+        table = put_number(table, count);
         for (const Entries<I>& frame : frames) {
-            *table = frame.write(message.data() + at);
-            at += *table++;
+            const std::int64_t size = frame.write(message.data() + at);
+            table = put_number(table, size);
+            at += size;
         }
     }
     return message.array(at);
@@ -128,9 +136,16 @@ py::array read_indices(const FrameReader& frame) {
     return indices.array(frame.header.count);
 }
 
+bool is_aligned(const void* at) { return reinterpret_cast<std::uintptr_t>(at) % alignof(std::uint64_t) == 0; }
+
 // Base, length, codes of the dtype and of the values' coding, indices, values as a view of `owner`, which the frame is
 // in.
 py::tuple read_one(const std::uint8_t* data, std::int64_t size, const Bytes& owner, bool wide) {
+    if (!is_aligned(data)) {
+        const Bytes copy = fresh<std::uint8_t>(size);
+        std::copy_n(data, size, const_cast<std::uint8_t*>(copy.data()));
+        return read_one(copy.data(), size, copy, wide);
+    }
     const FrameReader frame(reinterpret_cast<const char*>(data), size);
     const FrameHeader& header = frame.header;
     const py::array indices = wide ? read_indices<std::int64_t>(frame) : read_indices<std::int32_t>(frame);
@@ -149,12 +164,12 @@ py::list read_frames(const py::sequence& frames, bool wide) {
 
 // The lengths of the frames, or nothing if that is not a message of so many.
 std::vector<std::int64_t> table_of(const Bytes& message, std::int64_t expected) {
-    std::int64_t end = 8 * (1 + expected);
-    if (message.size() < end) return {};
-    std::vector<std::int64_t> table(static_cast<std::size_t>(1 + expected));
+    if (expected < 0 || expected > message.size() / 8 || message.size() < table_bytes(expected)) return {};
+    std::int64_t end = table_bytes(expected);
+    std::vector<std::int64_t> table(static_cast<std::size_t>(2 + expected));  // the digest, the number, the lengths
     std::memcpy(table.data(), message.data(), static_cast<std::size_t>(end));
-    if (table[0] != expected) return {};
-    table.erase(table.begin());
+    if (table[1] != expected) return {};
+    table.erase(table.begin(), table.begin() + 2);
     for (const std::int64_t length : table) {
         if (length < 0 || length > message.size() - end) return {};
         end += length;
@@ -165,12 +180,12 @@ std::vector<std::int64_t> table_of(const Bytes& message, std::int64_t expected) 
 
 py::list read_message(const Bytes& message, std::int64_t expected, bool wide) {
     const std::vector<std::int64_t> lengths = table_of(message, expected);
-    if (lengths.size() != static_cast<std::size_t>(expected)) {
+    if (lengths.empty() && (expected != 0 || message.size() != table_bytes(0))) {
         throw std::invalid_argument("expected a message of " + std::to_string(expected) + " frames, got " +
                                     std::to_string(message.size()) + " bytes that are not");
     }
     py::list blocks;
-    std::int64_t at = 8 * (1 + expected);
+    std::int64_t at = table_bytes(expected);
     for (const std::int64_t length : lengths) {
         blocks.append(read_one(message.data() + at, length, message, wide));
         at += length;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 #include "simd.hpp"
@@ -19,25 +20,37 @@
 namespace spardl {
 
 constexpr int bits_in_any_load = 57;  // of eight bytes, from whatever bit of the first on
+// No index reaches this. With it, no sum below leaves 64 bits unnoticed, whatever the streams hold.
+constexpr std::int64_t index_limit = std::int64_t{1} << 62;
 
-inline std::int64_t words_for(std::int64_t bits) { return (bits + 63) / 64; }
+inline std::int64_t words_for(std::int64_t bits) { return bits / 64 + (bits % 64 != 0); }
+
+// Whether the ends of a block's indices are where they belong. What is between is looked at when it is written.
+template <class I>
+bool ends_are_within(const I* indices, std::int64_t count, std::int64_t base, std::int64_t end) {
+    return count == 0 || (indices[0] >= base && indices[0] <= indices[count - 1] && indices[count - 1] < end);
+}
 
 namespace detail {
 
 template <class I>
 SPARDL_INLINE std::int64_t pack_with(const I* indices, std::int64_t count, std::int64_t base, int bits,
-                                     std::uint64_t* low, std::uint64_t* high) {
+                                     std::uint64_t* low, std::uint64_t* high, std::int64_t high_size) {
     const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
     std::uint64_t low_word = 0, high_word = 0;  // of the streams, being filled
     int used = 0;
-    std::int64_t filling = 0;  // which word of the high stream
-    std::int64_t one = -1;     // where the last unary part ended
-    std::int64_t previous = base - 1;
+    std::uint64_t filling = 0;              // which word of the high stream
+    std::uint64_t one = ~std::uint64_t{0};  // where the last unary part ended: before the first bit
+    auto previous = static_cast<std::uint64_t>(base) - 1;
+    std::uint64_t gaps = 0;  // all of them: the highest bit is set if one is negative
     for (std::int64_t i = 0; i < count; ++i) {
-        const auto gap = static_cast<std::uint64_t>(static_cast<std::int64_t>(indices[i]) - previous - 1);
-        previous = indices[i];
-        one += static_cast<std::int64_t>(gap >> bits) + 1;
+        const std::uint64_t index = static_cast<std::uint64_t>(static_cast<std::int64_t>(indices[i]));
+        const std::uint64_t gap = index - previous - 1;
+        previous = index;
+        gaps |= gap;
+        one += (gap >> bits) + 1;
         if (one >> 6 != filling) {
+            if (one >> 6 >= static_cast<std::uint64_t>(high_size)) return -1;  // only if they do not increase
             high[filling] = high_word;
             high_word = 0;
             filling = one >> 6;
@@ -52,31 +65,39 @@ SPARDL_INLINE std::int64_t pack_with(const I* indices, std::int64_t count, std::
             low_word = used == 0 ? 0 : rest >> (bits - used);
         }
     }
+    if (gaps >> 63 != 0) return -1;
     if (count > 0) high[filling] = high_word;
     if (used > 0) *low = low_word;
-    return words_for(one + 1);
+    return words_for(static_cast<std::int64_t>(one + 1));
 }
 
 #if SPARDL_X86
 // Shifts by a variable are what it does all the time, and the newer instructions are better at it.
 template <class I>
 SPARDL_AVX2 std::int64_t pack_avx2(const I* indices, std::int64_t count, std::int64_t base, int bits,
-                                   std::uint64_t* low, std::uint64_t* high) {
-    return pack_with(indices, count, base, bits, low, high);
+                                   std::uint64_t* low, std::uint64_t* high, std::int64_t high_size) {
+    return pack_with(indices, count, base, bits, low, high, high_size);
 }
 #endif
 
 }  // namespace detail
 
-// `high` must be zeroed; it needs words_for(count + (span >> bits)), where span = last index - base + 1. Returns how
-// many words of it are used.
+// `high` must be zeroed; it has high_size = words_for(count + (span >> bits)) words, where span = last index - base
+// + 1. Returns how many words of it are used. Throws where indices that do not increase would leave that room.
 template <class I>
 std::int64_t pack(const I* indices, std::int64_t count, std::int64_t base, int bits, std::uint64_t* low,
-                  std::uint64_t* high) {
+                  std::uint64_t* high, std::int64_t high_size) {
+    std::int64_t used;
 #if SPARDL_X86
-    if (use_avx2()) return detail::pack_avx2(indices, count, base, bits, low, high);
+    if (use_avx2()) {
+        used = detail::pack_avx2(indices, count, base, bits, low, high, high_size);
+    } else
 #endif
-    return detail::pack_with(indices, count, base, bits, low, high);
+    {
+        used = detail::pack_with(indices, count, base, bits, low, high, high_size);
+    }
+    if (used < 0) throw std::invalid_argument("expected strictly increasing indices, got some out of order or twice");
+    return used;
 }
 
 // The low stream, entry by entry.
@@ -87,14 +108,14 @@ class LowParts {
         if (bits <= bits_in_any_load) last_load_ = 8 * count - 8;
     }
 
-    std::int64_t operator[](std::int64_t i) const {
-        if (has_eight_bytes(i)) return static_cast<std::int64_t>(from(i) & mask_);
+    std::uint64_t operator[](std::int64_t i) const {
+        if (has_eight_bytes(i)) return from(i) & mask_;
         if (bits_ == 0) return 0;
         const std::int64_t bit = i * bits_, word = bit >> 6;
         const int offset = static_cast<int>(bit & 63);
         std::uint64_t rest = words_[word] >> offset;
         if (offset + bits_ > 64) rest |= words_[word + 1] << (64 - offset);
-        return static_cast<std::int64_t>(rest & mask_);
+        return rest & mask_;
     }
 
     // Whether eight bytes may be loaded from entry i's first on, and the stream from that entry on that is in them.
@@ -114,23 +135,33 @@ class LowParts {
 
 namespace detail {
 
+// How many indices were read, and how far behind the base the last of them is; those before it are nearer.
+struct Unpacked {
+    std::int64_t count = 0;
+    std::uint64_t last = 0;
+};
+
 template <class I>
-SPARDL_INLINE std::int64_t unpack_with(LowParts low, const std::uint64_t* high, std::int64_t high_words,
-                                       std::int64_t count, std::int64_t base, int bits, I* indices) {
-    const std::int64_t unit = std::int64_t{1} << bits;  // what a zero of the high stream stands for
-    std::int64_t lows = 0;  // sum of the low parts so far; the unary parts' sum is known from the bit's place
+SPARDL_INLINE Unpacked unpack_with(LowParts low, const std::uint64_t* high, std::int64_t high_words, std::int64_t count,
+                                   std::int64_t base, int bits, I* indices) {
+    // Unsigned, since sums that turn out to be too large may wrap.
+    const std::uint64_t unit = std::uint64_t{1} << bits;  // what a zero of the high stream stands for
+    const auto from = static_cast<std::uint64_t>(base);
+    std::uint64_t lows = 0;  // sum of the low parts so far; the unary parts' sum is known from the bit's place
+    std::uint64_t last = 0;
     std::int64_t i = 0;
     for (std::int64_t w = 0; w < high_words && i < count; ++w) {
         std::uint64_t ones = high[w];
         const std::int64_t end = std::min<std::int64_t>(count, i + __builtin_popcountll(ones));
-        // What an index is but for its low part, if its one were the word's first bit.
-        std::int64_t first = base + (w * 64 - i) * unit + i;
+        // What an index is but for the base and its low part, if its one were the word's first bit.
+        std::uint64_t first = static_cast<std::uint64_t>(w * 64 - i) * unit + static_cast<std::uint64_t>(i);
         for (; i < end; ++i, ones &= ones - 1, first -= unit - 1) {
             lows += low[i];
-            indices[i] = static_cast<I>(first + (std::int64_t{__builtin_ctzll(ones)} << bits) + lows);
+            last = first + (static_cast<std::uint64_t>(__builtin_ctzll(ones)) << bits) + lows;
+            indices[i] = static_cast<I>(from + last);
         }
     }
-    return i;
+    return {i, last};
 }
 
 #if SPARDL_X86
@@ -156,11 +187,12 @@ SPARDL_AVX2 inline __m256i running_sums(__m256i eight) {
     return _mm256_add_epi32(eight, _mm256_shuffle_epi32(first_half, 0xff));
 }
 
-// For up to bits_in_vectors bits. Entry i's index is base + i + its low part and all before + unit * the zeros before
-// its one; sums are taken modulo 2^32, which is enough for what they come to.
-SPARDL_AVX2 inline std::int64_t unpack_in_vectors(LowParts low, const std::uint64_t* high, std::int64_t high_words,
-                                                  std::int64_t count, std::int64_t base, int bits,
-                                                  std::int32_t* indices) {
+// Entry i's index is base + i + its low part and all before + unit * the zeros before its one.
+//
+// For up to bits_in_vectors bits, and sums that fit: fits_in_vectors. Sums are taken modulo 2^32, which is enough for
+// what they come to; only the last index, which tells whether all are in range, may come to more.
+SPARDL_AVX2 inline Unpacked unpack_in_vectors(LowParts low, const std::uint64_t* high, std::int64_t high_words,
+                                              std::int64_t count, std::int64_t base, int bits, std::int32_t* indices) {
     constexpr std::int64_t at_once = 512;  // ones are listed
     std::int32_t places[at_once + 64];
     const __m256i shifts = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3), _mm256_set1_epi32(bits));
@@ -168,6 +200,7 @@ SPARDL_AVX2 inline std::int64_t unpack_in_vectors(LowParts low, const std::uint6
     const __m256i last = _mm256_set1_epi32(7);
     const auto base32 = static_cast<std::int32_t>(base);
     __m256i lows = _mm256_setzero_si256();  // the sum of the low parts so far, in every lane
+    std::uint64_t last_index = 0;
     std::int64_t i = 0, w = 0;
     while (w < high_words && i < count) {
         std::int64_t listed = 0;
@@ -198,15 +231,27 @@ SPARDL_AVX2 inline std::int64_t unpack_in_vectors(LowParts low, const std::uint6
         }
         lows = _mm256_set1_epi32(static_cast<std::int32_t>(sum));
         i += listed;
+        if (listed > 0) {
+            last_index = (static_cast<std::uint64_t>(places[listed - 1] - (i - 1)) << bits) + sum +
+                         static_cast<std::uint64_t>(i - 1);
+        }
     }
-    return i;
+    return {i, last_index};
+}
+
+// Places of ones and the sum of low parts stay below 2^31.
+inline bool fits_in_vectors(std::int64_t high_words, std::int64_t count, int bits) {
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    return bits <= bits_in_vectors && high_words <= most / 64 - 1 && count <= most >> bits;
 }
 
 template <class I>
-SPARDL_AVX2 std::int64_t unpack_avx2(LowParts low, const std::uint64_t* high, std::int64_t high_words,
-                                     std::int64_t count, std::int64_t base, int bits, I* indices) {
+SPARDL_AVX2 Unpacked unpack_avx2(LowParts low, const std::uint64_t* high, std::int64_t high_words, std::int64_t count,
+                                 std::int64_t base, int bits, I* indices) {
     if constexpr (sizeof(I) == 4) {
-        if (bits <= bits_in_vectors) return unpack_in_vectors(low, high, high_words, count, base, bits, indices);
+        if (fits_in_vectors(high_words, count, bits)) {
+            return unpack_in_vectors(low, high, high_words, count, base, bits, indices);
+        }
     }
     return unpack_with(low, high, high_words, count, base, bits, indices);
 }
@@ -214,12 +259,17 @@ SPARDL_AVX2 std::int64_t unpack_avx2(LowParts low, const std::uint64_t* high, st
 
 }  // namespace detail
 
+// Writes indices from `base` on, and throws unless they all are below `end`. They increase by construction.
 template <class I>
 void unpack(const std::uint64_t* low, std::int64_t low_words, const std::uint64_t* high, std::int64_t high_words,
-            std::int64_t count, std::int64_t base, int bits, I* indices) {
+            std::int64_t count, std::int64_t base, std::int64_t end, int bits, I* indices) {
+    if (base < 0 || end > index_limit || bits < 0 || bits > bits_in_any_load || count < 0 ||
+        count > (index_limit - 1) >> bits || high_words > words_for(count + (index_limit >> bits))) {
+        throw std::invalid_argument("packed indices: more of them than there can be");
+    }
     if (low_words < words_for(count * bits)) throw std::invalid_argument("packed indices: low bits are cut short");
     const LowParts low_parts(low, low_words, bits);
-    std::int64_t read;
+    detail::Unpacked read;
 #if SPARDL_X86
     if (use_avx2()) {
         read = detail::unpack_avx2(low_parts, high, high_words, count, base, bits, indices);
@@ -228,7 +278,10 @@ void unpack(const std::uint64_t* low, std::int64_t low_words, const std::uint64_
     {
         read = detail::unpack_with(low_parts, high, high_words, count, base, bits, indices);
     }
-    if (read < count) throw std::invalid_argument("packed indices end early");
+    if (read.count < count) throw std::invalid_argument("packed indices end early");
+    if (count > 0 && (base >= end || read.last >= static_cast<std::uint64_t>(end - base))) {
+        throw std::invalid_argument("packed indices reach beyond their block");
+    }
 }
 
 }  // namespace spardl

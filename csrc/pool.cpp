@@ -11,6 +11,25 @@ namespace spardl {
 namespace {
 
 constexpr std::size_t line = 64;                          // the block's size class stands in the line before it
+constexpr std::size_t most_bytes = std::size_t{1} << 47;  // what a process can address; a negative size is beyond
+
+}  // namespace
+
+#if defined(__SANITIZE_ADDRESS__)
+
+// Blocks of exactly these bytes, which are never used again: so every access beside one is noticed.
+void* take_block(std::size_t bytes) {
+    void* block = nullptr;
+    if (bytes > most_bytes || posix_memalign(&block, line, bytes) != 0) throw std::bad_alloc();
+    return block;
+}
+
+void give_block(void* block) { std::free(block); }
+
+#else
+
+namespace {
+
 constexpr std::size_t most_kept = std::size_t{64} << 20;  // idle bytes, per process
 
 struct Pool {
@@ -27,6 +46,7 @@ Pool& pool() {
 }  // namespace
 
 void* take_block(std::size_t bytes) {
+    if (bytes > most_bytes) throw std::bad_alloc();
     std::size_t size_class = 12;  // nothing smaller than a page
     while ((std::size_t{1} << size_class) < bytes + line) ++size_class;
     Pool& p = pool();
@@ -60,5 +80,7 @@ void give_block(void* block) {
     }
     std::free(raw);
 }
+
+#endif
 
 }  // namespace spardl

@@ -6,6 +6,7 @@ from spardl import kernels
 from spardl.collectives.bruck import bruck
 from spardl.collectives.recursive_doubling import recursive_doubling
 from spardl.effects import Collective
+from spardl.errors import WireError
 from spardl.runtime.group import CommLike, resolve
 from spardl.runtime.limit import time_limit
 from spardl.runtime.mpi import run
@@ -41,7 +42,10 @@ def _gather_vectors(ranks: range, position: int, vec: SparseVector, algorithm: s
     codec = Codec(kernels.load())
     frame = codec.encode(vec.indices, vec.values, 0, vec.size)
     frames = yield from _ALGORITHMS[algorithm](ranks, position, frame)
-    blocks = [codec.decode(frame, wide_indices=True) for frame in frames]
+    blocks = codec.decode_all(frames, wide_indices=True)
+    for rank, block in zip(ranks, blocks, strict=True):
+        if block.base != 0:
+            raise WireError(f"frame of the elements from {block.base} on from rank {rank}, expected a whole vector")
     return [
         SparseVector.trusted(b.indices.astype(index_dtype(b.length), copy=False), np.array(b.values), b.length)
         for b in blocks

@@ -75,6 +75,7 @@ def b_sag(party: Party, held: Pair, width: Width) -> Collective[tuple[Pair, Widt
     mine = party.as_on_the_wire(held, 1)
     frames = yield from bruck(peers, party.team, party.frame(party.position, mine))
     # In team order, so that all peers get the same bits.
-    total = party.kernels.add_many(party.frames.read_all(frames, peers))
+    bounds = [party.bounds_of(party.position)] * len(peers)
+    total = party.kernels.add_many(party.frames.read_all(frames, peers, bounds))
     kept = party.keep_largest(total, len(peers))
     return kept, width.after(party.kernels.arrays.count_nonzero(total[1]))

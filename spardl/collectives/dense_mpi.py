@@ -17,8 +17,8 @@ def dense_mpi(ranks: int, rank: int, grad: Values, out: Values) -> Collective[No
     # it. So first all tell all that they are ready (their gradients were found good), ⌈log₂P⌉ rounds of a few bytes.
     dtypes = yield from bruck(range(ranks), rank, np.frombuffer(grad.dtype.name.encode(), np.uint8))
     for other, name in enumerate(dtypes):
-        if name.tobytes().decode() != grad.dtype.name:
-            raise DtypeDisagreement({rank: grad.dtype.name, other: name.tobytes().decode()})
+        if (theirs := name.tobytes().decode(errors="replace")) != grad.dtype.name:
+            raise DtypeDisagreement({rank: grad.dtype.name, other: theirs})
     if ranks == 1:
         np.copyto(out, grad)
     else:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from spardl import schedule
 from spardl.effects import Bytes, Collective, Exchange, Recv, Send
-from spardl.errors import DtypeDisagreement
+from spardl.errors import DtypeDisagreement, WireError
+from spardl.header import DTYPES
 
 Array = npt.NDArray[Any]
 
@@ -56,6 +57,8 @@ class DenseWalk:
     def _read(self, arrived: Bytes, step: schedule.Round | schedule.Take) -> Array:
         expected = self._part(self._grad, step.receives)
         if len(arrived) != expected.nbytes:
-            other = np.dtype(f"f{self._grad.itemsize * len(arrived) // expected.nbytes}")
-            raise DtypeDisagreement({self._rank: str(self._grad.dtype), step.source: str(other)})
+            for other in DTYPES:
+                if len(arrived) == len(expected) * other.itemsize:
+                    raise DtypeDisagreement({self._rank: str(self._grad.dtype), step.source: str(other)})
+            raise WireError(f"{len(arrived)} bytes arrived from rank {step.source}, expected {expected.nbytes}")
         return arrived.view(self._grad.dtype)

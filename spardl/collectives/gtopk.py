@@ -26,7 +26,7 @@ class GTopk(OwnTopK):
         if parent is not None:
             yield Send(parent, frame, "gTopk reduction")
         frame = yield from broadcast(self.ranks, self.rank, frame)
-        indices, values = self._frames.read(frame, 0)
+        indices, values = self._frames.read(frame, 0, 0, self.size)
         ledger.settle(acc, [indices], [self._selector.nothing])
         return SparseVector.trusted(indices, values.copy(), self.size)  # not a view of a message
 
@@ -35,7 +35,7 @@ class GTopk(OwnTopK):
         _, children = schedule.binomial_tree(self.ranks, self.rank)
         for number, child in enumerate(reversed(children)):  # the smallest branch is ready first
             arrived = yield Recv(child, f"gTopk reduction round {number}")
-            total = self._kernels.add(*held, *self._frames.read(arrived, child))
+            total = self._kernels.add(*held, *self._frames.read(arrived, child, 0, self.size))
             kept = self._kernels.split(*total, self._k)
             require_finite_sum(kept.indices, kept.values, self.rank)
             ledger.share(kept.rest_indices, kept.rest_values)

@@ -17,9 +17,10 @@ import numpy.typing as npt
 from spardl import saved, schedule
 from spardl.collectives.allgather import gather
 from spardl.collectives.error_feedback import ErrorFeedback, Outcome
-from spardl.collectives.frames import joined
+from spardl.collectives.frames import joined, numbers_in
 from spardl.collectives.split_and_reduce import split_and_reduce
 from spardl.effects import Bytes, Collective, Recv, Send
+from spardl.errors import WireError
 from spardl.kernels.api import Pair, Values
 from spardl.residual import Ledger
 from spardl.selection import non_finite
@@ -125,7 +126,9 @@ class OkTopk(ErrorFeedback[Tuning]):
         if len(indices):
             bounds[1:-1] = indices[np.arange(1, self.ranks) * len(indices) // self.ranks]
         wishes = yield from gather(range(self.ranks), self.rank, bounds[1:-1].view(np.uint8))
-        bounds[1:-1] = sum(wish.view(np.int64) for wish in wishes) // self.ranks
+        bounds[1:-1] = sum(numbers_in(wish, np.int64, self.ranks - 1) for wish in wishes) // self.ranks
+        if np.any(np.diff(bounds) < 0):
+            raise WireError(f"expected regions of {self.size} elements that follow one another, got other wishes")
         return bounds
 
     # -- what to keep --------------------------------------------------------------------------------------------------
@@ -135,7 +138,9 @@ class OkTopk(ErrorFeedback[Tuning]):
         indices, values, *_ = self._kernels.select(*total, *self._nothing, len(total[0]), threshold)
         mine = np.array([len(indices), np.count_nonzero(total[1])], np.int64).view(np.uint8)
         frames = yield from gather(range(self.ranks), self.rank, mine)
-        counts, available = np.stack([frame.view(np.int64) for frame in frames]).T
+        counts, available = np.stack([numbers_in(frame, np.int64, 2) for frame in frames]).T
+        if np.any(counts < 0) or np.any(counts > available):
+            raise WireError("expected numbers of entries from all ranks, got some that cannot be")
         found = int(counts.sum())
         if found > _LEEWAY * self._k:  # the k largest are among those
             return (yield from self._keep_largest((indices, values)))
@@ -147,7 +152,7 @@ class OkTopk(ErrorFeedback[Tuning]):
         """The k largest sums of all regions, exactly: everyone gets to see the magnitudes that may be among them."""
         candidates = np.abs(self._kernels.split(*total, self._k).values)
         frames = yield from gather(range(self.ranks), self.rank, candidates.view(np.uint8))
-        magnitudes = [frame.view(self.dtype) for frame in frames]
+        magnitudes = [numbers_in(frame, self.dtype) for frame in frames]
         chosen, largest = self._kernels.topk_dense(np.concatenate(magnitudes), self._k, 0, np.int64)
         ends = np.cumsum([0, *map(len, magnitudes)])
         counts = np.diff(np.searchsorted(chosen, ends)).tolist()
@@ -164,24 +169,27 @@ class OkTopk(ErrorFeedback[Tuning]):
         if max(kept.counts) * self.ranks > _LOPSIDED * sum(kept.counts):
             pair = yield from self._even_out(pair, kept.counts)
         frames = yield from gather(range(self.ranks), self.rank, self._frame(pair))
-        return joined([self._frames.read(frame, rank) for rank, frame in enumerate(frames)], self.size)
+        return joined(self._frames.read_pieces(frames, range(self.ranks)), self.size)
 
     def _even_out(self, pair: Pair, counts: list[int]) -> Collective[Pair]:
         """Equally many entries on every rank. Regions follow one another, so pieces of them do as well."""
         indices, values = pair
         moves = schedule.even_out(counts, self.rank)
-        pieces = {}
+        own, arrived = {}, {}
         for to, lo, hi in moves.sends:
             piece = (indices[lo:hi], values[lo:hi])
             if to == self.rank:
-                pieces[to] = piece
+                own[to] = piece
             else:
                 yield Send(to, self._frame(piece), "evening out")
         for source in moves.sources:
             if source != self.rank:
-                arrived = yield Recv(source, "evening out")
-                pieces[source] = self._frames.read(arrived, source)
+                arrived[source] = yield Recv(source, "evening out")
+        read = self._frames.read_pieces([*arrived.values()], [*arrived])
+        pieces = own | dict(zip(arrived, read, strict=True))
         vector = joined([pieces[source] for source in moves.sources] or [self._nothing], self.size)
+        if np.any(vector.indices[1:] <= vector.indices[:-1]):
+            raise WireError("pieces of the result arrived that do not follow one another")
         return vector.indices, vector.values
 
     def _frame(self, pair: Pair) -> Bytes:

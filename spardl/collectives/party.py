@@ -40,13 +40,13 @@ class Party:
         return self.blocks.budgets[self.position]
 
     def frame(self, block: int, pair: Pair) -> Bytes:
-        return self.frames.write(pair, *self._bounds_of(block))
+        return self.frames.write(pair, *self.bounds_of(block))
 
     def message(self, blocks: Sequence[int], vectors: Sequence[Pair]) -> Any:
         """The entries of several blocks, as a payload."""
-        return self.frames.write_message(vectors, [self._bounds_of(block) for block in blocks])
+        return self.frames.write_message(vectors, [self.bounds_of(block) for block in blocks])
 
-    def _bounds_of(self, block: int) -> tuple[int, int]:
+    def bounds_of(self, block: int) -> tuple[int, int]:
         return int(self.blocks.bounds[block]), int(self.blocks.bounds[block + 1])
 
     def as_on_the_wire(self, pair: Pair, holders: int) -> Pair:

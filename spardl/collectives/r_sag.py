@@ -15,6 +15,6 @@ def r_sag(party: Party, held: Pair) -> Collective[Pair]:
         source = peers[r.source]
         message = party.message([party.position], [held])
         arrived = yield Exchange(peers[r.to], message, source, f"R-SAG round {t}")
-        (theirs,) = party.frames.read_message(arrived, 1, source)
+        (theirs,) = party.frames.read_message(arrived, source, [party.bounds_of(party.position)])
         held = party.keep_largest(party.kernels.add(*held, *theirs), 2 * holders)
     return held

@@ -33,7 +33,8 @@ def spar_reduce_scatter(party: Party, grad: Values, residual: Residual, most: in
         left = leave
         source = team[r.source]
         arrived = yield Recv(source, _name(number))
-        selector.receive(r.receives, party.frames.read_message(arrived, len(r.receives), source))
+        bounds = [party.bounds_of(block) for block in r.receives]
+        selector.receive(r.receives, party.frames.read_message(arrived, source, bounds))
     ((indices, values),) = selector.select([position], most)
     party.ledger.sent(position, indices, None)
     return indices, values

@@ -118,5 +118,10 @@ def _gather(party: Party, held: Pair) -> Collective[list[Pair]]:
         return [held]
     held = party.as_on_the_wire(held, party.layout.teams)
     frames = yield from gather(team, position, party.frame(position, held))
-    blocks = party.frames.read_all(frames[:position] + frames[position + 1 :], team[:position] + team[position + 1 :])
+    others = [*range(position), *range(position + 1, len(team))]
+    blocks = party.frames.read_all(
+        [frames[other] for other in others],
+        [team[other] for other in others],
+        [party.bounds_of(other) for other in others],
+    )
     return [*blocks[:position], held, *blocks[position:]]

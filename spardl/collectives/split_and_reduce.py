@@ -26,9 +26,10 @@ def split_and_reduce(
         lo, hi = bounds[r.to : r.to + 2].tolist()
         yield Send(r.to, frames.write(parts[r.to], lo, hi), "split")
     received = {frames.rank: parts[frames.rank]}
+    lo, hi = bounds[frames.rank : frames.rank + 2].tolist()
     for number, r in enumerate(rounds):
         arrived = yield Recv(r.source, f"split round {number}")
-        received[r.source] = frames.read(arrived, r.source)
+        received[r.source] = frames.read(arrived, r.source, lo, hi)
     total = kernels.add_many([received[rank] for rank in range(ranks)])
     require_finite_sum(*total, frames.rank)
     return total

@@ -18,7 +18,10 @@ class TopkA(OwnTopK):
     def _combine(self, own: Pair, error: Values | None, acc: Values) -> Collective[SparseVector]:
         frame = self._frames.write(own, 0, self.size)
         frames = yield from gather(range(self.ranks), self.rank, frame)
-        parts = [own if rank == self.rank else self._frames.read(frames[rank], rank) for rank in range(self.ranks)]
+        parts = [
+            own if rank == self.rank else self._frames.read(frame, rank, 0, self.size)
+            for rank, frame in enumerate(frames)
+        ]
         indices, values = self._kernels.add_many(parts)  # in rank order, so that all get the same bits
         require_finite_sum(indices, values, self.rank)
         acc[own[0]] = 0 if error is None else error

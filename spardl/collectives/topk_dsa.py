@@ -5,6 +5,8 @@ region turns dense, values without indices, when that is shorter. Nothing that w
 is the accumulator without the own selection.
 """
 
+from itertools import pairwise
+
 from spardl.collectives.allgather import gather
 from spardl.collectives.frames import joined
 from spardl.collectives.own_topk import OwnTopK
@@ -28,4 +30,5 @@ class TopkDSA(OwnTopK):
         acc[own[0]] = 0 if error is None else error
         if lost is not None:  # rounding the sum is this rank's doing
             self._kernels.scatter_add(acc, indices, lost)
-        return joined([self._frames.read(frame, rank) for rank, frame in enumerate(frames)], self.size)
+        regions = [*pairwise(bounds.tolist())]
+        return joined(self._frames.read_all(frames, range(self.ranks), regions), self.size)

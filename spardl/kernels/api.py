@@ -6,7 +6,7 @@ Conventions shared by all functions:
   ``values`` (float32 or float64); both stay in the types they came in;
 * "largest" means by absolute value, ties going to the lower index, and an exact zero is never selected;
 * inputs are trusted (validated at the package's boundary), never modified unless the name says so, and results are
-  fresh arrays;
+  fresh arrays. What other ranks have written is not: ``unpack`` and ``Arrays.place_many`` check it as they read it;
 * ``…_many`` does for several blocks, at least one, what the kernel of that name does for one. Where starting work costs
   more than the work, as on a GPU, blocks that are at hand together should be done together.
 """
@@ -23,6 +23,9 @@ Pair: TypeAlias = tuple[Indices, Values]
 Words: TypeAlias = npt.NDArray[np.uint64]
 Packable: TypeAlias = tuple[Indices, int, int]  # the arguments of ``pack``: indices, base, bits
 Packed: TypeAlias = tuple[Words, Words, int, int, int]  # and of ``unpack``: low, high, count, base, bits
+Stored: TypeAlias = tuple[Indices, int, int]  # indices relative to the start of a block, its base and its length
+
+INDEX_LIMIT = 2**62  # no index reaches this, so that sums which are too large are noticed in 64 bits
 
 
 class Selected(NamedTuple):
@@ -106,6 +109,12 @@ class Arrays(Protocol):
 
     def shift(self, indices: Indices, by: int, dtype: npt.DTypeLike) -> Indices:
         """``indices + by`` as ``dtype``, which can hold that."""
+
+    def place_many(self, blocks: Sequence[Stored], dtype: npt.DTypeLike) -> list[Indices]:
+        """The indices of each block, from its base on, as ``dtype``, which can hold them.
+
+        Raises ValueError unless those of a block increase strictly and are below its length.
+        """
 
     def narrow(self, values: Values, coding: str) -> npt.NDArray[np.uint16]:
         """Nearest 16-bit number, ties to even; what would overflow becomes the largest finite one."""
@@ -268,6 +277,7 @@ class Kernels(Protocol):
 
         The gap before entry i is ``indices[i] - indices[i-1] - 1`` (for the first: ``indices[0] - base``). Its low
         ``bits`` bits stand at bit ``i * bits`` of the first stream; the rest, q, in unary in the second.
+        Raises ValueError for indices that do not increase from ``base`` on.
         """
 
     def pack_many(self, blocks: Sequence[Packable]) -> list[tuple[Words, Words]]: ...
@@ -280,7 +290,12 @@ class Kernels(Protocol):
         base: int,
         bits: int,
         index_dtype: npt.DTypeLike,
+        end: int = INDEX_LIMIT,
     ) -> Indices:
-        """Undo ``pack``. Raises ValueError when ``high`` holds fewer than ``count`` ones."""
+        """Undo ``pack``. Raises ValueError when ``high`` holds fewer than ``count`` ones, or an index is not below
+        ``end``.
+        """
 
-    def unpack_many(self, blocks: Sequence[Packed], index_dtype: npt.DTypeLike) -> list[Indices]: ...
+    def unpack_many(
+        self, blocks: Sequence[Packed], index_dtype: npt.DTypeLike, ends: Sequence[int] | None = None
+    ) -> list[Indices]: ...

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels import half
-from spardl.kernels.api import Messages
+from spardl.kernels.api import Messages, Stored
+from spardl.kernels.checks import OUT_OF_ORDER
 
 try:
     from spardl.kernels import _native
@@ -118,6 +119,16 @@ class HostArrays:
         else:
             shifted = np.add(indices, by, dtype=np.int64).astype(dtype, copy=False)
         return shifted
+
+    def place_many(self, blocks: Sequence[Stored], dtype: npt.DTypeLike) -> list[npt.NDArray[Any]]:
+        return [self._placed(*block, dtype) for block in blocks]
+
+    def _placed(self, stored: npt.NDArray[Any], base: int, length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        if len(stored) == 0:
+            return self.empty(0, dtype)
+        if not (stored[0] >= 0 and stored[-1] < length and np.all(stored[1:] > stored[:-1])):
+            raise ValueError(OUT_OF_ORDER)
+        return self.shift(stored, base, dtype)
 
     def all_finite(self, values: npt.NDArray[Any]) -> bool:
         return bool(np.isfinite(values).all())

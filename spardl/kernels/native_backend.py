@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels import _native
-from spardl.kernels.api import Arrays, Corrector, FrameCoder, Indices, Pair, Selected, Split, Values
+from spardl.kernels.api import INDEX_LIMIT, Arrays, Corrector, FrameCoder, Indices, Pair, Selected, Split, Values
 from spardl.kernels.memory import HOST
 from spardl.kernels.one_by_one import OneByOne
 
@@ -50,8 +50,9 @@ class NativeKernels(OneByOne):
         base: int,
         bits: int,
         index_dtype: npt.DTypeLike,
+        end: int = INDEX_LIMIT,
     ) -> Indices:
-        return _native.unpack(low, high, count, base, bits, _is_wide(index_dtype))
+        return _native.unpack(low, high, count, base, bits, _is_wide(index_dtype), end)
 
 
 def _is_wide(index_dtype: npt.DTypeLike) -> bool:

@@ -10,7 +10,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
+from spardl.kernels.api import INDEX_LIMIT, Arrays, Indices, Pair, Selected, Split, Values
+from spardl.kernels.checks import require_entries, require_increasing, require_last, require_words
 from spardl.kernels.memory import HOST
 from spardl.kernels.one_by_one import OneByOne
 
@@ -95,7 +96,9 @@ class NumbaKernels(OneByOne):
 
     def pack(self, indices: Indices, base: int, bits: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         low = np.zeros(_words(len(indices) * bits), np.uint64)
-        high = np.zeros(_words(_unary_length(indices, base, bits)), np.uint64)
+        length = _unary_length(indices, base, bits)
+        require_increasing(length >= 0, base)
+        high = np.zeros(_words(length), np.uint64)
         _pack(indices, base, bits, low, high)
         return low, high
 
@@ -107,13 +110,14 @@ class NumbaKernels(OneByOne):
         base: int,
         bits: int,
         index_dtype: npt.DTypeLike,
+        end: int = INDEX_LIMIT,
     ) -> Indices:
-        if len(low) < _words(count * bits):  # reading on would leave the array
-            raise ValueError(f"packed indices: {len(low)} words cannot hold {count} times {bits} bits")
+        require_words(len(low), count, bits)  # reading on would leave the array
         indices = np.empty(count, index_dtype)
-        found = _unpack(low, high, base, bits, indices)
-        if found < count:
-            raise ValueError(f"packed indices end after {found} of {count} entries")
+        found, last = _unpack(low, high, base, bits, indices)
+        require_entries(found, count)
+        if count:
+            require_last(last, base, end, index_dtype)
         return indices
 
 
@@ -432,10 +436,12 @@ def _add_where(dense: Any, wanted: Any, indices: Any, values: Any) -> None:
 
 @_jit
 def _unary_length(indices: Any, base: Any, bits: Any) -> Any:
-    """Length in bits of the stream of quotients."""
+    """Length in bits of the stream of quotients, or -1 if the indices do not increase."""
     length = len(indices)
     previous = base - 1
     for i in range(len(indices)):
+        if indices[i] <= previous:
+            return -1
         length += (indices[i] - previous - 1) >> bits
         previous = np.int64(indices[i])
     return length
@@ -475,7 +481,7 @@ def _get(words: Any, at: Any, bits: Any) -> Any:
 
 @_jit
 def _unpack(low: Any, high: Any, base: Any, bits: Any, indices: Any) -> Any:
-    """Fills ``indices`` as far as ``high`` goes, and says how far that is."""
+    """Fills ``indices`` as far as ``high`` goes, and says how far that is, and what the last one is in 64 bits."""
     previous = base - 1
     after_last_one = 0
     n = 0
@@ -491,7 +497,7 @@ def _unpack(low: Any, high: Any, base: Any, bits: Any, indices: Any) -> Any:
             previous += gap + 1
             indices[n] = previous
             n += 1
-    return n
+    return n, previous
 
 
 KERNELS = NumbaKernels()

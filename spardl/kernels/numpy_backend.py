@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Arrays, Indices, Pair, Selected, Split, Values
+from spardl.kernels.api import INDEX_LIMIT, Arrays, Indices, Pair, Selected, Split, Values
+from spardl.kernels.checks import require_entries, require_increasing, require_last, require_words
 from spardl.kernels.memory import HOST
 from spardl.kernels.one_by_one import OneByOne
 
@@ -107,6 +108,7 @@ class NumpyKernels(OneByOne):
     def pack(self, indices: Indices, base: int, bits: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         gaps = np.concatenate([[base - 1], indices]).astype(np.int64)
         gaps = gaps[1:] - gaps[:-1] - 1
+        require_increasing(not np.any(gaps < 0), base)
         low_bits = (gaps[:, None] >> np.arange(bits)) & 1
         ones = np.cumsum((gaps >> bits) + 1) - 1
         high_bits = np.zeros(ones[-1] + 1 if len(ones) else 0, np.uint8)
@@ -121,17 +123,19 @@ class NumpyKernels(OneByOne):
         base: int,
         bits: int,
         index_dtype: npt.DTypeLike,
+        end: int = INDEX_LIMIT,
     ) -> Indices:
         ones = np.flatnonzero(np.unpackbits(high.view(np.uint8), bitorder="little"))[:count]
-        if len(ones) < count:
-            raise ValueError(f"packed indices end after {len(ones)} of {count} entries")
-        if 64 * len(low) < count * bits:
-            raise ValueError("packed indices: low bits are cut short")
+        require_entries(len(ones), count)
+        require_words(len(low), count, bits)
         quotients = np.diff(ones, prepend=-1) - 1
         low_bits = np.unpackbits(low.view(np.uint8), count=count * bits, bitorder="little").reshape(count, bits)
         remainders = low_bits.astype(np.int64) @ (np.int64(1) << np.arange(bits, dtype=np.int64))
         gaps = (quotients << bits) + remainders
-        return (np.cumsum(gaps + 1) - 1 + base).astype(index_dtype)
+        indices = np.cumsum(gaps + 1) - 1 + base  # sums that are far too large wrap to negative ones
+        if count:
+            require_last(int(indices[-1]), base, end, index_dtype)
+        return indices.astype(index_dtype)
 
 
 def _words(bits: npt.NDArray[np.integer]) -> npt.NDArray[np.uint64]:

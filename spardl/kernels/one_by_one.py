@@ -4,7 +4,19 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
-from spardl.kernels.api import Corrector, FrameCoder, Indices, Kernels, Packable, Packed, Pair, Selected, Values, Words
+from spardl.kernels.api import (
+    INDEX_LIMIT,
+    Corrector,
+    FrameCoder,
+    Indices,
+    Kernels,
+    Packable,
+    Packed,
+    Pair,
+    Selected,
+    Values,
+    Words,
+)
 
 
 class OneByOne:
@@ -34,5 +46,8 @@ class OneByOne:
     def pack_many(self: Kernels, blocks: Sequence[Packable]) -> list[tuple[Words, Words]]:
         return [self.pack(*block) for block in blocks]
 
-    def unpack_many(self: Kernels, blocks: Sequence[Packed], index_dtype: npt.DTypeLike) -> list[Indices]:
-        return [self.unpack(*block, index_dtype) for block in blocks]
+    def unpack_many(
+        self: Kernels, blocks: Sequence[Packed], index_dtype: npt.DTypeLike, ends: Sequence[int] | None = None
+    ) -> list[Indices]:
+        limits = [INDEX_LIMIT] * len(blocks) if ends is None else ends
+        return [self.unpack(*block, index_dtype, end) for block, end in zip(blocks, limits, strict=True)]

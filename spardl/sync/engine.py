@@ -10,8 +10,9 @@ import numpy as np
 
 from spardl.agreement import open_channel
 from spardl.collectives.bruck import bruck
+from spardl.collectives.frames import numbers_in
 from spardl.effects import Bytes
-from spardl.errors import PeerTimeout, from_notice, to_notice
+from spardl.errors import PeerTimeout, WireError, from_notice, to_notice
 from spardl.runtime.channel import Told
 from spardl.runtime.failure import as_peer_error
 from spardl.runtime.group import Group
@@ -52,6 +53,9 @@ class CodedPart(Part, Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def size(self) -> int: ...
 
     def write(self, result: Sum) -> Bytes: ...
 
@@ -275,8 +279,12 @@ class Engine:
         return np.concatenate([head, body])
 
     def _read(self, parcel: Bytes) -> tuple[int, Sum | Shift]:
+        if len(parcel) < 16:
+            raise WireError(f"{len(parcel)} bytes arrived that are no round's result")
         round, shift = parcel[:16].view(np.int64).tolist()
-        return round, Shift(parcel[16:].view(self._part.dtype)) if shift else self._part.read(parcel[16:])
+        if not shift:
+            return round, self._part.read(parcel[16:])
+        return round, Shift(numbers_in(parcel[16:], self._part.dtype, self._part.size))
 
     # -- what the machines ask for -------------------------------------------------------------------------------------
 

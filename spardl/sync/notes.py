@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import TypeAlias, get_args
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias, get_args, get_origin
+
+from spardl.errors import WireError
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,5 +122,23 @@ def to_bytes(note: Note) -> bytes:
 
 
 def from_bytes(text: bytes) -> Note:
-    kind, fields = json.loads(text)
-    return _KINDS[kind](**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+    """What ``to_bytes`` was given. Raises WireError for other bytes."""
+    try:
+        kind, told = json.loads(text)
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+        note = _KINDS[kind](**values)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise _no_note(text) from None
+    if not all(_fits(getattr(note, of.name), of.type) for of in fields(note)):
+        raise _no_note(text)
+    return note
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        return type(value) is tuple and all(type(part) is int for part in value)
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def _no_note(text: bytes) -> WireError:
+    return WireError(f"{len(text)} bytes arrived that are no note of spardl's: do all ranks run the same spardl?")

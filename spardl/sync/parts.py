@@ -6,8 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.collectives.dense_rabenseifner import dense_rabenseifner
+from spardl.collectives.frames import numbers_in
 from spardl.collectives.spardl import SparDL
 from spardl.effects import Bytes, Collective, Flush
+from spardl.errors import WireError
 from spardl.kernels.api import Kernels
 from spardl.schedule import Teams
 from spardl.sparse import SparseVector, index_dtype
@@ -16,6 +18,8 @@ from spardl.sync.notes import Go
 from spardl.wire import Codec
 
 Values: TypeAlias = npt.NDArray[Any]
+
+_MOST_RANKS = 2**31  # as MPI counts them
 
 
 class Sum(NamedTuple):
@@ -42,6 +46,10 @@ class SparsePart:
     def dtype(self) -> np.dtype[Any]:
         return self.reducer.dtype
 
+    @property
+    def size(self) -> int:
+        return self.reducer.size
+
     def contribute(self, rank: int, go: Go, contribution: Values) -> Collective[Sum]:
         self.reducer.regroup(Teams(len(go.members), 1), go.members.index(rank))
         vector = yield from among(go.members, self.reducer.reduce(contribution))
@@ -56,20 +64,23 @@ class SparsePart:
         return np.concatenate([head, self._exact.encode(vector.indices, vector.values, 0, vector.size)])
 
     def read(self, message: Bytes) -> Sum:
-        block = self._exact.decode(message[8:], index_dtype(self.reducer.size) == np.int64)
-        contributors = int(message[:8].view(np.int64)[0])
-        return Sum(SparseVector.trusted(block.indices, block.values, self.reducer.size), contributors)
+        """What was written. Raises WireError for bytes that are no result of this size and type."""
+        block = self._exact.decode(message[8:], index_dtype(self.size) == np.int64, (0, self.size))
+        if block.values.dtype != self.dtype:
+            raise WireError(f"a result in {block.values.dtype} arrived, expected {self.dtype}")
+        contributors = _ranks(message[:8].view(np.int64)[0])
+        return Sum(SparseVector.trusted(block.indices, block.values, self.size), contributors)
 
 
 class DensePart:
     """Everything is summed, and with it how many members had something to give."""
 
     def __init__(self, size: int, dtype: npt.DTypeLike) -> None:
-        self._size = size
+        self.size = size
         self.dtype: np.dtype[Any] = np.dtype(dtype)
 
     def contribute(self, rank: int, go: Go, contribution: Values | None) -> Collective[Sum]:
-        own = np.zeros(self._size + 1, self.dtype)
+        own = np.zeros(self.size + 1, self.dtype)
         if contribution is not None:
             own[:-1], own[-1] = contribution, 1
         total = np.empty_like(own)
@@ -85,7 +96,15 @@ class DensePart:
         return np.append(result.vector.values, self.dtype.type(result.contributors)).view(np.uint8)
 
     def read(self, message: Bytes) -> Sum:
-        return self._sum(message.view(self.dtype))
+        """What was written. Raises WireError for bytes that are no result of this size and type."""
+        return self._sum(numbers_in(message, self.dtype, self.size + 1))
 
     def _sum(self, total: Values) -> Sum:
-        return Sum(SparseVector.trusted(None, total[:-1], self._size), round(float(total[-1])))
+        return Sum(SparseVector.trusted(None, total[:-1], self.size), _ranks(total[-1]))
+
+
+def _ranks(told: Any) -> int:
+    """How many ranks have contributed, if that can be."""
+    if not 0 <= told <= _MOST_RANKS:
+        raise WireError(f"a result of {told} ranks arrived, which cannot be")
+    return round(float(told))

@@ -3,6 +3,7 @@
 Nothing of the vocabulary's size is ever allocated, nothing is left out, and so there is no residual.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from spardl.agreement import open_channel
 from spardl.collectives.bruck import bruck
 from spardl.effects import Bytes, Collective
+from spardl.errors import WireError
 from spardl.kernels.api import Values
 from spardl.runtime.group import Group
 from spardl.runtime.mpi import Task
@@ -94,8 +96,7 @@ class RowBucket:
         rows, values = self._mine
         require_finite_gradient(values.reshape(-1), self._group.me)
         frames = yield from bruck(range(self._group.size), self._group.me, _to_frame(rows, values))
-        row_shape = self.parameter.shape[1:]
-        return add_rows([_from_frame(frame, self._dtype, row_shape) for frame in frames])
+        return add_rows([_from_frame(frame, self._dtype, self.parameter.shape) for frame in frames])
 
     def fail(self, error: Exception) -> None:
         (self.task or Task(self._channel, self._gather(), self._timeout)).abort(error)
@@ -158,7 +159,14 @@ def _to_frame(rows: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> Bytes:
     return np.concatenate([part.reshape(-1).view(np.uint8) for part in (count, rows, values)])
 
 
-def _from_frame(frame: Bytes, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> Rows:
-    numbers = frame[: len(frame) // 8 * 8].view(np.int64)
-    count = int(numbers[0])
-    return numbers[1 : 1 + count], frame[8 * (1 + count) :].view(dtype).reshape(count, *row_shape)
+def _from_frame(frame: Bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Rows:
+    """Rows of a parameter of that shape; raises WireError unless they are in order and within it."""
+    count = int(frame[:8].view(np.int64)[0]) if len(frame) >= 8 else -1
+    row_bytes = 8 + math.prod(shape[1:]) * dtype.itemsize
+    if count < 0 or len(frame) != 8 + count * row_bytes:
+        raise WireError(f"{len(frame)} bytes arrived that are not rows of a parameter of shape {list(shape)}")
+    end = 8 * (1 + count)
+    rows = frame[8:end].view(np.int64)
+    if count and not (rows[0] >= 0 and rows[-1] < shape[0] and np.all(rows[1:] > rows[:-1])):
+        raise WireError(f"rows arrived that are out of order, or beyond the {shape[0]} of the parameter")
+    return rows, frame[end:].view(dtype).reshape(count, *shape[1:])

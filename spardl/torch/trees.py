@@ -4,6 +4,7 @@ The skeleton travels as JSON, in which a tensor is its dtype and shape; the tens
 """
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from spardl import wire
 from spardl.effects import Bytes
+from spardl.errors import WireError
 
 
 def to_bytes(tree: Any) -> Bytes:
@@ -23,9 +25,21 @@ def to_bytes(tree: Any) -> Bytes:
 
 
 def from_bytes(message: Bytes) -> Any:
-    """What ``to_bytes`` was given; its tensors are on the CPU."""
-    skeleton, *frames = wire.split(message[8:], int(message[:8].view(np.int64)[0]))
-    return _tree(json.loads(skeleton.tobytes()), frames)
+    """What ``to_bytes`` was given; its tensors are on the CPU. Raises WireError for other bytes."""
+    count = int(message[:8].view(np.int64)[0]) if len(message) >= 8 else 0
+    if count < 1:
+        raise _not_a_tree(message)
+    skeleton, *frames = wire.split(message[8:], count)
+    try:
+        return _tree(json.loads(skeleton.tobytes()), frames)
+    except WireError:
+        raise
+    except (ValueError, TypeError, IndexError, OverflowError, RuntimeError):  # JSON, but no skeleton
+        raise _not_a_tree(message) from None
+
+
+def _not_a_tree(message: Bytes) -> WireError:
+    return WireError(f"{len(message)} bytes arrived that are no state of tensors and numbers")
 
 
 def tensor_bytes(tensor: torch.Tensor) -> Bytes:
@@ -36,6 +50,8 @@ def tensor_bytes(tensor: torch.Tensor) -> Bytes:
 
 def fill_from_bytes(tensor: torch.Tensor, data: Bytes) -> None:
     """Overwrites the tensor's elements with those of an equal one's ``tensor_bytes``."""
+    if len(data) != tensor.numel() * tensor.element_size():
+        raise WireError(f"{len(data)} bytes arrived, expected a tensor of shape {list(tensor.shape)} in {tensor.dtype}")
     if tensor.numel() == 0:
         return
     source = torch.from_numpy(np.array(data)).view(tensor.dtype).reshape(tensor.shape)
@@ -63,11 +79,21 @@ def _tree(skeleton: Any, frames: list[Bytes]) -> Any:
         return skeleton
     ((kind, content),) = skeleton.items()
     if kind == "tensor":
-        position, dtype, shape = content
-        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-        fill_from_bytes(tensor, frames[position])
-        return tensor
+        return _tensor(frames, *content)
     if kind == "dict":
         return {_tree(key, frames): _tree(value, frames) for key, value in content}
+    if kind not in ("list", "tuple"):
+        raise ValueError(f"no kind of tree: {kind}")
     parts = [_tree(part, frames) for part in content]
     return tuple(parts) if kind == "tuple" else parts
+
+
+def _tensor(frames: list[Bytes], position: int, dtype: str, shape: list[int]) -> torch.Tensor:
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype) or min(shape, default=0) < 0:
+        raise ValueError(f"no dtype and shape: {dtype}, {shape}")
+    if math.prod(shape) * kind.itemsize != len(frames[position]):  # before there is room made for it
+        raise ValueError(f"not the bytes of a {dtype} of shape {shape}")
+    tensor = torch.empty(shape, dtype=kind)
+    fill_from_bytes(tensor, frames[position])
+    return tensor

@@ -195,7 +195,7 @@ def test_regions_turn_dense_when_that_is_shorter():
     grads = race.floats(np.random.default_rng(0))
     run = Loopback([r.reduce(g) for r, g in zip(race.reducers(), grads, strict=True)])
     assert {result.nnz for result in run.run()} == {4000}
-    split = 3 * (8 * 500 + 40)
+    split = 3 * (8 * 500 + 48)
     assert all(split + 3 * 4000 < t.bytes_sent < 1.05 * split + 3 * 4100 for t in run.traffic)
 
 

@@ -69,11 +69,11 @@ def test_counted_traffic_equals_the_schedule(ranks):
 
 
 def raw_bytes(walked, budgets):
-    """Of full blocks: 8 bytes per entry, 40 per frame; a message lists its frames' lengths."""
+    """Of full blocks: 8 bytes per entry, 48 per frame; a message has a digest, and lists its frames' lengths."""
     size = 0
     for r in walked:
         entries = [budgets[block] for block in r.sends]
-        size += 8 * (1 + len(entries)) + sum(40 + 2 * (-(-4 * count // 8) * 8) for count in entries)
+        size += 8 * (2 + len(entries)) + sum(48 + 2 * (-(-4 * count // 8) * 8) for count in entries)
     return size
 
 

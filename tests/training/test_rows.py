@@ -17,7 +17,7 @@ def test_sum(parts):
     dense = np.zeros((10, 3), np.float32)
     for rows, values in sets:
         dense[rows] += values
-    framed = [_from_frame(_to_frame(*part), np.dtype(np.float32), (3,)) for part in sets]
+    framed = [_from_frame(_to_frame(*part), np.dtype(np.float32), (10, 3)) for part in sets]
     rows, values = add_rows(framed)
     assert list(rows) == sorted({row for part in parts for row in part})
     np.testing.assert_array_equal(values, dense[rows])

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Indices, Messages, Values
+from spardl.kernels.api import Indices, Messages, Stored, Values
+from spardl.kernels.checks import OUT_OF_ORDER
 from spardl.kernels.cuda import elementwise, half, scatter
 from spardl.kernels.cuda.messages import DirectMessages, StagedMessages
 from spardl.kernels.cuda.namespace import DeviceArray, Namespace
@@ -47,6 +48,16 @@ class DeviceArrays:
         shifted: Indices = self._on.empty(len(indices), dtype)
         self._on.launch(elementwise.shift, self._blocks(indices), indices, by, shifted)
         return shifted
+
+    def place_many(self, blocks: Sequence[Stored], dtype: npt.DTypeLike) -> list[Indices]:
+        """Waits to hear whether all are in order."""
+        bad = self._on.zeros(1, np.int64)
+        placed: list[Indices] = [self._on.empty(len(stored), dtype) for stored, _, _ in blocks]
+        for (stored, base, length), indices in zip(blocks, placed, strict=True):
+            self._on.launch(elementwise.place, self._blocks(stored), stored, base, length, indices, bad)
+        if self._on.to_host(bad)[0][0]:
+            raise ValueError(OUT_OF_ORDER)
+        return placed
 
     def narrow(self, values: Values, coding: str) -> DeviceArray:
         on, blocks = self._on, self._blocks(values)

@@ -8,7 +8,19 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from spardl.kernels.api import Arrays, Corrector, FrameCoder, Indices, Packable, Packed, Pair, Selected, Split, Values
+from spardl.kernels.api import (
+    INDEX_LIMIT,
+    Arrays,
+    Corrector,
+    FrameCoder,
+    Indices,
+    Packable,
+    Packed,
+    Pair,
+    Selected,
+    Split,
+    Values,
+)
 from spardl.kernels.cuda import accumulate, largest, merge, scatter
 from spardl.kernels.cuda.arrays import DeviceArrays
 from spardl.kernels.cuda.batch import Batch, in_one
@@ -147,11 +159,14 @@ class CudaKernels:
         base: int,
         bits: int,
         index_dtype: npt.DTypeLike,
+        end: int = INDEX_LIMIT,
     ) -> Indices:
-        return self.unpack_many([(low, high, count, base, bits)], index_dtype)[0]
+        return self.unpack_many([(low, high, count, base, bits)], index_dtype, [end])[0]
 
-    def unpack_many(self, blocks: Sequence[Packed], index_dtype: npt.DTypeLike) -> list[Indices]:
-        return unpack_all(self._on, blocks, index_dtype)
+    def unpack_many(
+        self, blocks: Sequence[Packed], index_dtype: npt.DTypeLike, ends: Sequence[int] | None = None
+    ) -> list[Indices]:
+        return unpack_all(self._on, blocks, index_dtype, [INDEX_LIMIT] * len(blocks) if ends is None else ends)
 
     # -- sizes ---------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels.api import Indices, Packable, Packed
+from spardl.kernels.checks import require_entries, require_last, require_words
 from spardl.kernels.cuda import coding
 from spardl.kernels.cuda.batch import in_one
 from spardl.kernels.cuda.namespace import DeviceArray, Namespace
@@ -35,12 +36,13 @@ def pack_all(on: Namespace, blocks: Sequence[Packable]) -> list[tuple[DeviceArra
     return list(zip(_parts(low, low_begins, low_words), _parts(high, high_begins, high_words), strict=True))
 
 
-def unpack_all(on: Namespace, blocks: Sequence[Packed], index_dtype: npt.DTypeLike) -> list[Indices]:
-    """Waits to hear whether all entries were there."""
+def unpack_all(
+    on: Namespace, blocks: Sequence[Packed], index_dtype: npt.DTypeLike, limits: Sequence[int]
+) -> list[Indices]:
+    """Waits to hear whether all entries were there, and below their limits. What is read until then is anything."""
     lows, highs, counts, bases, bits = zip(*blocks, strict=True)
     for low, count, of in zip(lows, counts, bits, strict=True):
-        if len(low) < _words(count * of):
-            raise ValueError(f"packed indices: {len(low)} words cannot hold {count} times {of} bits")
+        require_words(len(low), count, of)
     begins = begins_of(counts)
     codes = (counts, bases, bits)
     words = in_one(on, highs).view(np.uint32)
@@ -49,16 +51,21 @@ def unpack_all(on: Namespace, blocks: Sequence[Packed], index_dtype: npt.DTypeLi
     entry_rows, entry_tiles = _table(on, begins_of([len(low) for low in lows]), begins, counts, *codes)
     by_word, by_entry = upload(on, word_rows, entry_rows)
     ones, places = on.empty(len(words), np.int64), on.empty(sum(counts), np.int64)
-    found = on.zeros(len(blocks), np.int64)
+    told = on.zeros(2 * len(blocks), np.int64)
+    found, lasts = told[: len(blocks)], told[len(blocks) :]
     on.launch(coding.count_ones, -(-len(words) // on.threads), words, ones)
     on.launch(coding.place_ones, word_tiles, by_word, words, on.running_sum(ones), places, found)
-    for there, count in zip(on.to_host(found)[0].tolist(), counts, strict=True):
-        if there < count:
-            raise ValueError(f"packed indices end after {there} of {count} entries")
     rests = on.empty(sum(counts), np.int64)
     indices: Indices = on.empty(sum(counts), index_dtype)
     on.launch(coding.read_low, entry_tiles, by_entry, in_one(on, lows), rests)
-    on.launch(coding.join_gaps, entry_tiles, by_entry, places, on.running_sum(rests), indices)
+    on.launch(coding.join_gaps, entry_tiles, by_entry, places, on.running_sum(rests), indices, lasts)
+    numbers = on.to_host(told)[0].tolist()
+    for there, last, count, base, limit in zip(
+        numbers[: len(blocks)], numbers[len(blocks) :], counts, bases, limits, strict=True
+    ):
+        require_entries(there, count)
+        if count:
+            require_last(last, base, limit, index_dtype)
     return _parts(indices, begins, counts)
 
 

@@ -136,12 +136,18 @@ def read_low(table: Any, low: Any, rests: Any) -> None:
     rests[table[row + OUT] + at] = np.int64(rest)
 
 
-@kernel("LLLI")
-def join_gaps(table: Any, places: Any, rest_sums: Any, indices: Any) -> None:
-    """An index is the base, the entries before it, and all gaps up to it: their high parts and their low bits."""
+@kernel("LLLIL")
+def join_gaps(table: Any, places: Any, rest_sums: Any, indices: Any, lasts: Any) -> None:
+    """An index is the base, the entries before it, and all gaps up to it: their high parts and their low bits.
+
+    ``lasts`` gets a segment's last one in 64 bits, whatever the type of ``indices`` can hold.
+    """
     row = row_of(table)
     at = place_in_segment(table, row)
     if at < table[row + LENGTH]:
         out = table[row + OUT]
         rests = rest_sums[out + at] - before_tile(rest_sums, out)
-        indices[out + at] = table[row + BASE] + at + ((places[out + at] - at) << table[row + BITS]) + rests
+        index = table[row + BASE] + at + ((places[out + at] - at) << table[row + BITS]) + rests
+        indices[out + at] = index
+        if at + 1 == table[row + LENGTH]:
+            lasts[row // COLUMNS] = index

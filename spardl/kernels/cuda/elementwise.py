@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from numba import int32
 
 from spardl.kernels.cuda.block import scan
@@ -27,6 +28,20 @@ def shift(indices: Any, by: Any, out: Any) -> None:
     at = cuda.grid(1)
     if at < len(indices):
         out[at] = indices[at] + by
+
+
+@kernel("IqqIL")
+def place(stored: Any, base: Any, length: Any, out: Any, bad: Any) -> None:
+    """``bad`` becomes 1 unless what is stored increases strictly and is below ``length``."""
+    at = cuda.grid(1)
+    if at < len(stored):
+        own = np.int64(stored[at])
+        before = np.int64(-1)
+        if at > 0:
+            before = np.int64(stored[at - 1])
+        if own <= before or own >= length:
+            bad[0] = 1
+        out[at] = own + base
 
 
 @kernel("VvL")
