@@ -26,5 +26,9 @@ def require_entries(found: int, count: int) -> None:
 
 def require_last(last: int, base: int, end: int, index_dtype: npt.DTypeLike) -> None:
     """All others are between the base and the last one; sums that are far too large have become negative."""
-    if not base <= last < min(end, int(np.iinfo(index_dtype).max) + 1):
+    require_within(base <= last < min(end, int(np.iinfo(index_dtype).max) + 1), end)
+
+
+def require_within(within: bool, end: int) -> None:
+    if not within:
         raise ValueError(f"packed indices reach beyond their block, which ends at {end}")

@@ -1,7 +1,7 @@
 """What stands in front of every message: which call it belongs to, and a checksum of all of it.
 
 A message that was damaged on its way is refused before anything in it is believed. A message in a GPU's memory carries
-no checksum (it is 0): to compute one, the message would have to be copied to the host.
+no checksum but the word "unsigned": to compute one, the message would have to be copied to the host.
 """
 
 import struct
@@ -17,7 +17,7 @@ from spardl.kernels.api import Messages
 _ENVELOPE = struct.Struct("<2sHIQ")  # magic, generation, number of the call, checksum
 assert _ENVELOPE.size == FRONT_BYTES
 _MAGIC = b"SP"
-_NO_CHECKSUM = 0
+_NO_CHECKSUM = int.from_bytes(b"unsigned", "little")  # not 0: a stretch of lost bytes must not pass for it
 
 
 class Stamp(NamedTuple):
@@ -64,4 +64,4 @@ def _read(message: Any) -> tuple[int, int, int]:
 
 
 def _checksum(message: Any, stamp: Stamp) -> int:
-    return xxh3_64_intdigest(message.data[FRONT_BYTES:], stamp.generation << 32 | stamp.call) or 1
+    return xxh3_64_intdigest(message.data[FRONT_BYTES:], stamp.generation << 32 | stamp.call)

@@ -40,6 +40,13 @@ def test_every_flipped_bit_is_noticed(bit):
         checked_stamp(message, 5)
 
 
+def test_a_checksum_that_was_lost_is_noticed():
+    message = seal(np.arange(2.0))
+    message[8:20] = 0
+    with pytest.raises(WireError, match="from rank 5 was damaged"):
+        checked_stamp(message, 5)
+
+
 @pytest.mark.parametrize("length", [0, 3, FRONT_BYTES - 1, FRONT_BYTES, FRONT_BYTES + 15])
 def test_a_message_that_was_cut_is_noticed(length):
     with pytest.raises((WireError, OutOfStep)):

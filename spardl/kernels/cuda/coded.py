@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spardl.kernels.api import Indices, Packable, Packed
-from spardl.kernels.checks import require_entries, require_last, require_words
+from spardl.kernels.checks import require_entries, require_within, require_words
 from spardl.kernels.cuda import coding
 from spardl.kernels.cuda.batch import in_one
 from spardl.kernels.cuda.namespace import DeviceArray, Namespace
@@ -18,7 +18,7 @@ def pack_all(on: Namespace, blocks: Sequence[Packable]) -> list[tuple[DeviceArra
     vectors, bases, bits = zip(*blocks, strict=True)
     counts = [len(indices) for indices in vectors]
     begins = begins_of(counts)
-    codes = (counts, bases, bits)
+    codes = (counts, bases, bits, [0] * len(blocks))  # nothing is read
     low_words = [_words(count * of) for count, of in zip(counts, bits, strict=True)]
     low_begins = begins_of(low_words)
     entry_rows, entry_tiles = _table(on, begins, begins, counts, *codes)
@@ -39,33 +39,33 @@ def pack_all(on: Namespace, blocks: Sequence[Packable]) -> list[tuple[DeviceArra
 def unpack_all(
     on: Namespace, blocks: Sequence[Packed], index_dtype: npt.DTypeLike, limits: Sequence[int]
 ) -> list[Indices]:
-    """Waits to hear whether all entries were there, and below their limits. What is read until then is anything."""
+    """Waits to hear whether all entries were there, and below their limits. Until then they may be anything."""
     lows, highs, counts, bases, bits = zip(*blocks, strict=True)
     for low, count, of in zip(lows, counts, bits, strict=True):
         require_words(len(low), count, of)
     begins = begins_of(counts)
-    codes = (counts, bases, bits)
+    ends = [min(limit, int(np.iinfo(index_dtype).max) + 1) for limit in limits]
+    codes = (counts, bases, bits, ends)
     words = in_one(on, highs).view(np.uint32)
     per_block = [2 * len(high) for high in highs]
     word_rows, word_tiles = _table(on, begins_of(per_block), begins, per_block, *codes)
     entry_rows, entry_tiles = _table(on, begins_of([len(low) for low in lows]), begins, counts, *codes)
     by_word, by_entry = upload(on, word_rows, entry_rows)
-    ones, places = on.empty(len(words), np.int64), on.empty(sum(counts), np.int64)
+    ones, places = on.empty(len(words), np.int64), on.zeros(sum(counts), np.int64)
     told = on.zeros(2 * len(blocks), np.int64)
-    found, lasts = told[: len(blocks)], told[len(blocks) :]
+    found, beyond = told[: len(blocks)], told[len(blocks) :]
     on.launch(coding.count_ones, -(-len(words) // on.threads), words, ones)
     on.launch(coding.place_ones, word_tiles, by_word, words, on.running_sum(ones), places, found)
     rests = on.empty(sum(counts), np.int64)
     indices: Indices = on.empty(sum(counts), index_dtype)
     on.launch(coding.read_low, entry_tiles, by_entry, in_one(on, lows), rests)
-    on.launch(coding.join_gaps, entry_tiles, by_entry, places, on.running_sum(rests), indices, lasts)
+    on.launch(coding.join_gaps, entry_tiles, by_entry, places, on.running_sum(rests), indices, beyond)
     numbers = on.to_host(told)[0].tolist()
-    for there, last, count, base, limit in zip(
-        numbers[: len(blocks)], numbers[len(blocks) :], counts, bases, limits, strict=True
+    for there, is_beyond, count, limit in zip(
+        numbers[: len(blocks)], numbers[len(blocks) :], counts, limits, strict=True
     ):
         require_entries(there, count)
-        if count:
-            require_last(last, base, limit, index_dtype)
+        require_within(not is_beyond, limit)
     return _parts(indices, begins, counts)
 
 

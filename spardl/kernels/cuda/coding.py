@@ -10,9 +10,9 @@ from spardl.kernels.cuda.jit import MOST_THREADS, WORD, cuda, device, kernel
 from spardl.kernels.cuda.segments import place_in_segment, segment_of
 
 # Columns of the table: where a segment begins in what is read and in what is written, for how many threads there is
-# something to do, how many entries there are, and how they are coded.
-BEGIN, OUT, LENGTH, COUNT, BASE, BITS = 2, 3, 4, 5, 6, 7
-COLUMNS = 8
+# something to do, how many entries there are, and how they are coded; and what no index reaches that is read.
+BEGIN, OUT, LENGTH, COUNT, BASE, BITS, END = 2, 3, 4, 5, 6, 7, 8
+COLUMNS = 9
 
 
 @device
@@ -137,10 +137,10 @@ def read_low(table: Any, low: Any, rests: Any) -> None:
 
 
 @kernel("LLLIL")
-def join_gaps(table: Any, places: Any, rest_sums: Any, indices: Any, lasts: Any) -> None:
+def join_gaps(table: Any, places: Any, rest_sums: Any, indices: Any, beyond: Any) -> None:
     """An index is the base, the entries before it, and all gaps up to it: their high parts and their low bits.
 
-    ``lasts`` gets a segment's last one in 64 bits, whatever the type of ``indices`` can hold.
+    ``beyond`` becomes 1 for a segment with an index that is not below its end.
     """
     row = row_of(table)
     at = place_in_segment(table, row)
@@ -148,6 +148,7 @@ def join_gaps(table: Any, places: Any, rest_sums: Any, indices: Any, lasts: Any)
         out = table[row + OUT]
         rests = rest_sums[out + at] - before_tile(rest_sums, out)
         index = table[row + BASE] + at + ((places[out + at] - at) << table[row + BITS]) + rests
-        indices[out + at] = index
-        if at + 1 == table[row + LENGTH]:
-            lasts[row // COLUMNS] = index
+        if table[row + BASE] <= index < table[row + END]:
+            indices[out + at] = index
+        else:
+            beyond[row // COLUMNS] = 1

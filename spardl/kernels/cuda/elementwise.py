@@ -39,9 +39,10 @@ def place(stored: Any, base: Any, length: Any, out: Any, bad: Any) -> None:
         before = np.int64(-1)
         if at > 0:
             before = np.int64(stored[at - 1])
-        if own <= before or own >= length:
+        if before < own < length:
+            out[at] = own + base
+        else:
             bad[0] = 1
-        out[at] = own + base
 
 
 @kernel("VvL")
