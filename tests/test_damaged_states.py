@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from configurations import Setup
-from damage import assert_refused
+from damaged_state import assert_refused
 from mpi4py import MPI
 
 import spardl

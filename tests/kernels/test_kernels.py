@@ -378,9 +378,12 @@ def test_merges_of_large_vectors(backend: Kernels, types: Types) -> None:
 
 @st.composite
 def packable(draw: st.DrawFn, types: Types) -> tuple[npt.NDArray[Any], int, int]:
-    """Indices, base and bits, with gaps of at most 2^6 times what ``bits`` hold, so that the unary parts stay short."""
+    """Indices, base and bits, with gaps of at most 2^6 times what ``bits`` hold, so that the unary parts stay short.
+
+    Not more of them than there can be: low parts of so many bits must not add up to 2^62.
+    """
     bits = draw(st.integers(0, 57))
-    count = draw(st.integers(0, 150))
+    count = draw(st.integers(0, min(150, (2**62 - 1) >> bits)))
     base = draw(st.sampled_from([0, 1, 12_345]))
     highest = 2**31 - 1 if types.index is np.int32 else 2**62
     widest = min(2 ** (bits + 6), (highest - base) // (count + 1)) - 1

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from damage import assert_refused, damaged, frozen
+from damaged_state import assert_refused, damaged, frozen
 from mpi4py import MPI
 from torch import nn
 from training.one_rank import backward, batches, distribute, sgd, small_model, train

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from damage import frozen
+from damaged_state import frozen
 from mpi.programs.checks import gradient, world
 from setting import P, assert_same_weights, backward, batch, me, raises, small_model
 
