@@ -72,10 +72,129 @@ SPARDL_INLINE std::int64_t pack_with(const I* indices, std::int64_t count, std::
 }
 
 #if SPARDL_X86
+
+// Of a low part, at most, if eight are written or read at once: wherever they begin, they are in eight bytes.
+constexpr int bits_in_vectors = bits_in_any_load / 8;
+
+SPARDL_AVX2 inline __m256i running_sums(__m256i eight) {
+    eight = _mm256_add_epi32(eight, _mm256_slli_si256(eight, 4));
+    eight = _mm256_add_epi32(eight, _mm256_slli_si256(eight, 8));
+    const __m256i first_half = _mm256_permute2x128_si256(eight, eight, 0x08);  // as the second; zeros as the first
+    return _mm256_add_epi32(eight, _mm256_shuffle_epi32(first_half, 0xff));
+}
+
+SPARDL_AVX2 inline __m256i any_of_four(__m256i lanes) {
+    lanes = _mm256_or_si256(lanes, _mm256_shuffle_epi32(lanes, 0x4e));
+    return _mm256_or_si256(lanes, _mm256_shuffle_epi32(lanes, 0xb1));
+}
+
+// Eight numbers of up to bits_in_vectors bits, one behind the other.
+SPARDL_AVX2 inline std::uint64_t in_a_row(__m256i numbers, __m256i shifts, int bits) {
+    const __m256i halves = any_of_four(_mm256_sllv_epi32(numbers, shifts));
+    const auto second = static_cast<std::uint32_t>(_mm256_extract_epi32(halves, 4));
+    return static_cast<std::uint32_t>(_mm256_cvtsi256_si32(halves)) | static_cast<std::uint64_t>(second) << (4 * bits);
+}
+
+// A word with ones at eight places, but for those that are not in it.
+SPARDL_AVX2 inline std::uint64_t ones_at(__m256i places) {
+    const __m256i one = _mm256_set1_epi64x(1);
+    const __m256i first = _mm256_sllv_epi64(one, _mm256_cvtepu32_epi64(_mm256_castsi256_si128(places)));
+    const __m256i second = _mm256_sllv_epi64(one, _mm256_cvtepu32_epi64(_mm256_extracti128_si256(places, 1)));
+    const __m256i four = _mm256_or_si256(first, second);
+    const __m128i two = _mm_or_si128(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
+    return static_cast<std::uint64_t>(_mm_cvtsi128_si64(two) | _mm_extract_epi64(two, 1));
+}
+
+// A stream that is being written. Nothing is written behind its words, whatever is appended.
+class BitWriter {
+ public:
+    BitWriter(std::uint64_t* words, std::int64_t size) : words_(words), size_(static_cast<std::uint64_t>(size)) {}
+    // Up to 64 bits, all that are ones of `value`.
+    void append(std::uint64_t value, int count) {
+        word_ |= value << used_;
+        used_ += count;
+        if (used_ < 64) return;
+        put_word();
+        used_ -= 64;
+        word_ = used_ == 0 ? 0 : value >> (count - used_);
+    }
+    // A one behind so many zeros. Words that are left out are zero already.
+    void append_unary(std::uint64_t zeros) {
+        const std::uint64_t place = static_cast<std::uint64_t>(used_) + zeros;
+        if (place < 64) return append(std::uint64_t{1} << zeros, static_cast<int>(zeros) + 1);
+        put_word();
+        full_ += (place >> 6) - 1;
+        used_ = static_cast<int>(place & 63);
+        word_ = 0;
+        append(1, 1);
+    }
+    // Returns how many words were written.
+    std::int64_t finish() {
+        if (used_ > 0) put_word();
+        return static_cast<std::int64_t>(full_);
+    }
+
+ private:
+    void put_word() {
+        if (full_ < size_) words_[full_] = word_;
+        ++full_;
+    }
+
+    std::uint64_t* words_;
+    std::uint64_t size_, full_ = 0, word_ = 0;
+    int used_ = 0;
+};
+
+// For up to bits_in_vectors bits. The same as pack_with, eight entries at once.
+SPARDL_AVX2 inline std::int64_t pack_in_vectors(const std::int32_t* indices, std::int64_t count, std::int64_t base,
+                                                int bits, std::uint64_t* low, std::uint64_t* high,
+                                                std::int64_t high_size) {
+    const __m256i shifts = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3), _mm256_set1_epi32(bits));
+    const __m256i mask = _mm256_set1_epi32((1 << bits) - 1), numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i before = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6), all_ones = _mm256_set1_epi32(-1);
+    BitWriter lows(low, words_for(count * bits)), highs(high, high_size);
+    __m256i last = _mm256_set1_epi32(static_cast<std::int32_t>(base - 1));  // in its first lane: before the eight
+    __m256i signs = _mm256_setzero_si256();                                 // of all gaps
+    std::int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(indices + i));
+        const __m256i turned = _mm256_permutevar8x32_epi32(eight, before);
+        const __m256i previous = _mm256_blend_epi32(turned, last, 1);
+        const __m256i gap = _mm256_add_epi32(_mm256_sub_epi32(eight, previous), all_ones);
+        last = turned;
+        signs = _mm256_or_si256(signs, gap);
+        lows.append(in_a_row(_mm256_and_si256(gap, mask), shifts, bits), 8 * bits);
+        const __m256i zeros = _mm256_srli_epi32(gap, bits), places = _mm256_add_epi32(running_sums(zeros), numbers);
+        const auto length = static_cast<std::uint32_t>(_mm256_extract_epi32(places, 7)) + 1;
+        if (length <= 64) {
+            highs.append(ones_at(places), static_cast<int>(length));
+        } else {
+            alignas(32) std::uint32_t each[8];
+            _mm256_store_si256(reinterpret_cast<__m256i*>(each), zeros);
+            for (const std::uint32_t of_it : each) highs.append_unary(of_it);
+        }
+    }
+    auto previous = i == 0 ? static_cast<std::uint64_t>(base) - 1 : static_cast<std::uint64_t>(indices[i - 1]);
+    std::uint64_t gaps = 0;
+    for (; i < count; ++i) {
+        const std::uint64_t gap = static_cast<std::uint64_t>(indices[i]) - previous - 1;
+        previous = static_cast<std::uint64_t>(indices[i]);
+        gaps |= gap;
+        lows.append(gap & ((std::uint64_t{1} << bits) - 1), bits);
+        highs.append_unary(gap >> bits);
+    }
+    if (gaps >> 63 != 0 || _mm256_movemask_ps(_mm256_castsi256_ps(signs)) != 0) return -1;
+    lows.finish();
+    return highs.finish();
+}
+
 // Shifts by a variable are what it does all the time, and the newer instructions are better at it.
 template <class I>
 SPARDL_AVX2 std::int64_t pack_avx2(const I* indices, std::int64_t count, std::int64_t base, int bits,
                                    std::uint64_t* low, std::uint64_t* high, std::int64_t high_size) {
+    if constexpr (sizeof(I) == 4) {
+        if (bits <= bits_in_vectors) return pack_in_vectors(indices, count, base, bits, low, high, high_size);
+    }
     return pack_with(indices, count, base, bits, low, high, high_size);
 }
 #endif
@@ -166,9 +285,6 @@ SPARDL_INLINE Unpacked unpack_with(LowParts low, const std::uint64_t* high, std:
 
 #if SPARDL_X86
 
-// Eight low parts, from any bit of the stream on, and no more of it is loaded than eight bytes.
-constexpr int bits_in_vectors = bits_in_any_load / 8;
-
 // Where the ones of a word are, behind those of the words before; up to three places too many are written.
 SPARDL_AVX2 inline std::int64_t list_ones(std::uint64_t ones, std::int32_t first, std::int32_t* places) {
     const std::int64_t count = __builtin_popcountll(ones);
@@ -178,13 +294,6 @@ SPARDL_AVX2 inline std::int64_t list_ones(std::uint64_t ones, std::int32_t first
         }
     }
     return count;
-}
-
-SPARDL_AVX2 inline __m256i running_sums(__m256i eight) {
-    eight = _mm256_add_epi32(eight, _mm256_slli_si256(eight, 4));
-    eight = _mm256_add_epi32(eight, _mm256_slli_si256(eight, 8));
-    const __m256i first_half = _mm256_permute2x128_si256(eight, eight, 0x08);  // as the second; zeros as the first
-    return _mm256_add_epi32(eight, _mm256_shuffle_epi32(first_half, 0xff));
 }
 
 // Entry i's index is base + i + its low part and all before + unit * the zeros before its one.
