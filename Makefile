@@ -25,7 +25,7 @@ lint: $(VENV)/.ready  ## style, import layers, C++ format, shell scripts
 	$(BIN)/ruff check $(PYTHON_FILES)
 	$(BIN)/ruff format --check $(PYTHON_FILES)
 	$(BIN)/lint-imports
-	$(BIN)/clang-format --dry-run --Werror csrc/*
+	$(BIN)/clang-format --dry-run --Werror csrc/* tests/fuzz/*.cpp
 	$(BIN)/shellcheck --external-sources .ci/run slurm/testcluster slurm/*.sh slurm/*.sbatch
 
 types: $(VENV)/.ready
@@ -76,7 +76,7 @@ $(SANITIZED)/.ready: $(VENV)/.ready $(SOURCES) $(wildcard spardl/*.py spardl/*/*
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix $(PYTHON_FILES)
 	$(BIN)/ruff format $(PYTHON_FILES)
-	$(BIN)/clang-format -i csrc/*
+	$(BIN)/clang-format -i csrc/* tests/fuzz/*.cpp
 
 $(VENV)/.ready: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)

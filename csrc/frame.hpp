@@ -209,7 +209,8 @@ class FrameReader {
     }
 
  private:
-    // Whether spardl writes such headers. Sums of what it tells then stay below 2^63.
+    // Whether spardl writes such headers. Then no sum leaves 64 bits, whatever the streams of indices hold: high parts
+    // come to length + 63 * 2^57 at most, low ones to length, and that is less than 2^64.
     bool is_sound() const {
         const FrameHeader& h = header;
         if (h.dtype > 1 || h.value_coding > 2 || h.coding > IndexCoding::dense || h.bits > most_bits) return false;

@@ -20,7 +20,7 @@
 namespace spardl {
 
 constexpr int bits_in_any_load = 57;  // of eight bytes, from whatever bit of the first on
-// No index reaches this. With it, no sum below leaves 64 bits unnoticed, whatever the streams hold.
+// No index reaches this.
 constexpr std::int64_t index_limit = std::int64_t{1} << 62;
 
 inline std::int64_t words_for(std::int64_t bits) { return bits / 64 + (bits % 64 != 0); }
@@ -368,13 +368,13 @@ SPARDL_AVX2 Unpacked unpack_avx2(LowParts low, const std::uint64_t* high, std::i
 
 }  // namespace detail
 
-// Writes indices from `base` on, and throws unless they all are below `end`. They increase by construction.
+// Writes indices from `base` on, and throws unless they all are below `end`. They increase by construction, as long as
+// sums stay in 64 bits; FrameReader sees to that.
 template <class I>
 void unpack(const std::uint64_t* low, std::int64_t low_words, const std::uint64_t* high, std::int64_t high_words,
             std::int64_t count, std::int64_t base, std::int64_t end, int bits, I* indices) {
-    if (base < 0 || end > index_limit || bits < 0 || bits > bits_in_any_load || count < 0 ||
-        count > (index_limit - 1) >> bits || high_words > words_for(count + (index_limit >> bits))) {
-        throw std::invalid_argument("packed indices: more of them than there can be");
+    if (base < 0 || end > index_limit || bits < 0 || bits > bits_in_any_load || count < 0) {
+        throw std::invalid_argument("packed indices: no base, end, bits or count");
     }
     if (low_words < words_for(count * bits)) throw std::invalid_argument("packed indices: low bits are cut short");
     const LowParts low_parts(low, low_words, bits);

@@ -35,7 +35,7 @@ class Header(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether spardl writes such headers."""
+        """Whether spardl writes such headers. Then what is read as an index stays in 64 bits, whatever it is."""
         count, length, bits = self.entries, self.length, self.bits
         if self.dtype >= len(DTYPES) or self.value_coding >= len(VALUE_CODINGS) or bits > MOST_BITS:
             return False
