@@ -175,15 +175,14 @@ SPARDL_AVX2 inline std::int64_t pack_in_vectors(const std::int32_t* indices, std
         }
     }
     auto previous = i == 0 ? static_cast<std::uint64_t>(base) - 1 : static_cast<std::uint64_t>(indices[i - 1]);
-    std::uint64_t gaps = 0;
     for (; i < count; ++i) {
         const std::uint64_t gap = static_cast<std::uint64_t>(indices[i]) - previous - 1;
+        if (gap >> 63 != 0) return -1;
         previous = static_cast<std::uint64_t>(indices[i]);
-        gaps |= gap;
         lows.append(gap & ((std::uint64_t{1} << bits) - 1), bits);
         highs.append_unary(gap >> bits);
     }
-    if (gaps >> 63 != 0 || _mm256_movemask_ps(_mm256_castsi256_ps(signs)) != 0) return -1;
+    if (_mm256_movemask_ps(_mm256_castsi256_ps(signs)) != 0) return -1;
     lows.finish();
     return highs.finish();
 }

@@ -33,6 +33,7 @@ std::vector<char> draw_frame(Counts& counts) {
     std::int64_t at = base - 1;
     for (std::int64_t i = 0; i < count; ++i) indices.push_back(static_cast<I>(at += 1 + below(step)));
     if (count > 0 && below(8) == 0) indices[static_cast<std::size_t>(below(count))] = static_cast<I>(random_bits());
+    if (count > 1 && below(8) == 0) std::swap(indices[static_cast<std::size_t>(below(count))], indices.back());
     const std::int64_t length = below(8) == 0 ? below(100) : std::max(count, at - base + 1 + below(9));
     const std::vector<float> values(static_cast<std::size_t>(count), 1.5f);
     FrameHeader header{};
