@@ -157,7 +157,7 @@ def test_direct_messages_leave_entries_on_the_device(monkeypatch):
         Setup.reduce(setup, reducers, on_device)
         crossed[k] = dict(calls)
     assert crossed[60]["bytes_to_host"] == crossed[90]["bytes_to_host"] < 2 * 96 + 300
-    assert crossed[60]["bytes_to_device"] == crossed[90]["bytes_to_device"] < 1200  # tables
+    assert crossed[60]["bytes_to_device"] == crossed[90]["bytes_to_device"] < 1400  # tables
 
 
 def test_nothing_dense_comes_to_the_host():
