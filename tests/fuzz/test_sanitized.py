@@ -1,7 +1,6 @@
 """A slice of ``make sanitize``: the code that reads and writes frames, without Python, under ASAN and UBSAN."""
 
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -36,8 +35,8 @@ def test_hostile_frames_do_no_harm(tmp_path):
 @pytest.mark.parametrize(
     ("check", "without", "complaint"),
     [
-        ("count > (size_ - at_) / width", "false", "runtime error|AddressSanitizer"),
-        ("stored[count - 1] < length", "true", ""),  # not sound: the program ends itself
+        ("!is_sound()", "false", ""),
+        ("stored[count - 1] < length", "true", ""),  # what is read is not sound: the program ends itself
         ("one >> 6 >= static_cast<std::uint64_t>(high_size)", "false", "ERROR: AddressSanitizer"),
         ("mean / 128 * 89 + mean % 128 * 89 / 128", "mean * (std::int64_t{1} << 60)", "signed integer overflow"),
     ],
@@ -53,4 +52,4 @@ def test_a_check_that_is_missing_is_noticed(tmp_path, check, without, complaint)
     assert changed == 1
     done = run(build(sources, tmp_path / "hostile"), "portable", 100_000)
     assert done.returncode != 0
-    assert re.search(complaint, done.stderr)
+    assert complaint in done.stderr
