@@ -164,7 +164,7 @@ class Codec:
             require_whole_frame(frame)
         if (compiled := self.kernels.frames) is None:
             return self._take_apart(frames, wide_indices, blocks)
-        return self._read_by(compiled.read_frames, frames, wide_indices, blocks)
+        return self._read_by(compiled.read_frames, (frames, wide_indices), blocks)
 
     def decode_message(
         self, message: Bytes, expected: int, wide_indices: bool, blocks: Sequence[tuple[int, int]] | None = None
@@ -173,20 +173,16 @@ class Codec:
         if (compiled := self.kernels.frames) is None:
             return self._take_apart(split(message, expected), wide_indices, blocks)
         require_whole_message(message)
-
-        def read(message: Bytes, wide: bool) -> list[_Read]:
-            return compiled.read_message(message, expected, wide)
-
-        return self._read_by(read, message, wide_indices, blocks)
+        return self._read_by(compiled.read_message, (message, expected, wide_indices), blocks)
 
     def _read_by(
-        self, read: Callable[[Any, bool], list[_Read]], what: Any, wide: bool, blocks: Sequence[tuple[int, int]] | None
+        self, read: Callable[..., list[_Read]], what: tuple[Any, ...], blocks: Sequence[tuple[int, int]] | None
     ) -> list[Block]:
         try:
-            found = read(what, wide)
+            found = read(*what)
         except ValueError as error:
             raise WireError(str(error)) from None
-        _require_blocks([(base, length) for base, length, *_ in found], blocks)
+        _require_blocks(found, blocks)
         return [
             Block(base, length, indices, self._widened(values, coding, DTYPES[dtype]))
             for base, length, dtype, coding, indices, values in found
@@ -233,15 +229,16 @@ class Codec:
         return stored if coding == 0 else self.kernels.arrays.widen(stored, VALUE_CODINGS[coding], dtype)
 
 
-def _require_blocks(found: Sequence[tuple[int, int]], expected: Sequence[tuple[int, int]] | None) -> None:
-    """That frames are of these blocks, given by base and length."""
-    for (base, length), (expected_base, expected_length) in zip(
-        found, found if expected is None else expected, strict=True
-    ):
-        if (base, length) != (expected_base, expected_length):
+def _require_blocks(found: Sequence[tuple[Any, ...]], expected: Sequence[tuple[int, int]] | None) -> None:
+    """That frames, which begin with base and length, are of these blocks."""
+    if expected is None:
+        return
+    for frame, block in zip(found, expected, strict=True):
+        if frame[:2] != block:
+            (base, length), (wanted_base, wanted_length) = frame[:2], block
             raise WireError(
                 f"frame of the elements {base} to {base + length}, "
-                f"expected one of {expected_base} to {expected_base + expected_length}"
+                f"expected one of {wanted_base} to {wanted_base + wanted_length}"
             )
 
 
