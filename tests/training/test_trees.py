@@ -1,8 +1,12 @@
 """Optimizer states as bytes."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 
+from spardl import WireError, wire
 from spardl.torch import trees
 
 
@@ -36,3 +40,57 @@ def test_optimizer_state():
 def test_what_cannot_be_told():
     with pytest.raises(TypeError, match="got a function"):
         trees.to_bytes({"hook": test_round_trip})
+
+
+def message_of(skeleton, *frames):
+    """A message that is whole, whatever it says."""
+    text = skeleton if isinstance(skeleton, bytes) else json.dumps(skeleton).encode()
+    parts = [np.frombuffer(text, np.uint8), *frames]
+    return np.concatenate([np.array([len(parts)], np.int64).view(np.uint8), *wire.join(parts)])
+
+
+def test_every_damaged_byte_is_told():
+    message = trees.to_bytes({"a": torch.arange(3.0), "b": [1, None, "text"]})
+    for place in range(len(message)):
+        damaged = message.copy()
+        damaged[place] ^= 1 << place % 8
+        with pytest.raises(WireError):
+            trees.from_bytes(damaged)
+        with pytest.raises(WireError):
+            trees.from_bytes(message[:place])
+
+
+@pytest.mark.parametrize(
+    "skeleton",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        {"a": 1, "b": 2},
+        {},
+        {"set": [1]},
+        {"list": 5},
+        {"dict": [[1, 2, 3]]},
+        {"dict": [[{"list": []}, 1]]},
+        {"tensor": [0, "float32"]},
+        {"tensor": [1, "float32", [2]]},
+        {"tensor": ["0", "float32", [2]]},
+        {"tensor": [0, "nn", [2]]},
+        {"tensor": [0, 5, [2]]},
+        {"tensor": [0, "float32", [3]]},
+        {"tensor": [0, "float32", [2**40, 2**40]]},
+        {"tensor": [0, "float32", [-1, -2]]},
+        {"tensor": [0, "float32", [2**62, 2**62, 0]]},
+        {"tensor": [0, "float32", 2]},
+        {"tensor": [0, "float32", ["2"]]},
+    ],
+)
+def test_what_is_no_tree(skeleton):
+    with pytest.raises(WireError, match="no state of tensors and numbers"):
+        trees.from_bytes(message_of(skeleton, np.zeros(8, np.uint8)))
+
+
+def test_a_tensor_of_another_size():
+    with pytest.raises(WireError, match="7 bytes arrived, expected a tensor of shape"):
+        trees.fill_from_bytes(torch.zeros(2), np.zeros(7, np.uint8))
