@@ -131,6 +131,6 @@ def _others_end(patience: float) -> bool:
     while True:
         goodbye.hear_all()
         missing = _lost.union(*(line.missing() for line in goodbye.lines())) - goodbye.departed.keys()
-        if missing <= _lost or time.monotonic() > deadline:
+        if not missing or time.monotonic() > deadline:  # one that was lost may have come back since
             return not missing
         time.sleep(_LOOK_EVERY)

@@ -179,6 +179,8 @@ def a_rank_that_does_not_step():
         assert owed_bytes(handle) == owed
     world.Barrier()
     handle.remove()
+    build(model, optimizer)
+    train(model, optimizer, 1)  # it is back
 
 
 different_models()
