@@ -24,7 +24,7 @@ from spardl.runtime.goodbye import Line
 from spardl.runtime.library import MPI
 from spardl.runtime.output import let_be_read
 
-_OTHERS_END_WITHIN = 3.0  # seconds, after a peer was found gone
+_OTHERS_END_WITHIN = 2.0  # seconds, after a peer was found gone
 _LOOK_EVERY = 5e-3  # seconds
 _LAST_WORDS_TAKE = 1.0  # seconds
 
