@@ -27,8 +27,10 @@ from spardl.bench import record, timing
 from spardl.bench.progress import shown
 from spardl.bench.table import Column, Row, print_table
 from spardl.bench.timing import Candidate
-from spardl.kernels import Kernels
+from spardl.effects import Draft
+from spardl.kernels import Kernels, memory
 from spardl.kernels.api import Pair, Values
+from spardl.runtime.envelope import Stamp, checked_stamp, sealed
 from spardl.schedule import Blocks, cut_blocks
 from spardl.selection import Selector
 from spardl.wire import Codec
@@ -36,6 +38,7 @@ from spardl.wire import Codec
 ORACLE = kernels.load("numpy")
 BLOCKS = 6
 LINK = 1e9 / 8  # bytes per second of a 1 Gbit/s network
+STAMP = Stamp(0, 1)
 SHORT = 10  # times as many repeats of what takes well below a millisecond
 
 
@@ -194,6 +197,7 @@ def coding_rows(chosen: Kernels, args: argparse.Namespace, k: int) -> list[Row]:
         judged(name, seconds, "8 bytes/entry, 1 GB/s", [raw / 1e9], at_least(1))
         | {"gb_per_s": rate(seconds, raw), "wrong": wrong},
         judged(name, seconds, "time saved at 1 Gbit/s", [(raw - len(frame)) / LINK], at_least(1)) | {"wrong": wrong},
+        checksum_row(frame, seconds, args),
         {
             "what": "bytes per entry",
             "yardstick": "8 bytes",
@@ -203,6 +207,18 @@ def coding_rows(chosen: Kernels, args: argparse.Namespace, k: int) -> list[Row]:
             "wrong": wrong,
         },
     ]
+
+
+def checksum_row(frame: npt.NDArray[np.uint8], coding: Sequence[float], args: argparse.Namespace) -> Row:
+    """What it costs to protect a message: the checksums of its envelope when it is sent and when it arrives."""
+    message = sealed(frame, STAMP, memory.HOST.messages)
+    draft = Draft(message.copy())  # as the codec makes them: nothing is copied
+    seconds = timing.timed(
+        lambda: checked_stamp(sealed(draft, STAMP, memory.HOST.messages), 0), SHORT * args.repeats, args.warmup
+    )
+    wrong = wrong_bytes(draft.paper, message)
+    row = judged(f"checksum of {len(frame):,} bytes, twice", seconds, "encode + decode", coding, at_most(0.2, 0.1))
+    return row | {"gb_per_s": rate(seconds, 2 * len(frame)), "wrong": wrong}
 
 
 def wrong_bytes(found: npt.NDArray[np.uint8], expected: npt.NDArray[np.uint8]) -> int:
