@@ -23,7 +23,7 @@ import numpy.typing as npt
 from spardl.bench import record
 from spardl.bench.figure import new_figure, save
 from spardl.bench.table import Column, Row, print_table
-from spardl.sync.probing import response_seconds
+from spardl.protocols.rna.probing import response_seconds
 
 MOST = 5  # probes
 FASTEST, SLOWEST = 0.010, 0.050  # seconds

@@ -1,6 +1,7 @@
 """Sparse all-reduce for data-parallel training on slow or uneven clusters.
 
-Names that need MPI are loaded when they are first used, so that importing spardl does not initialise it.
+Names that need MPI are loaded when they are first used, so that importing spardl does not initialise it; and so is
+virtual time.
 """
 
 from importlib import import_module
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from spardl.allgather import allgather
     from spardl.allreduce import SparseAllreduce
     from spardl.runtime.mpi import run
+    from spardl.runtime.virtual import virtual
 
 __version__ = VERSION
 
@@ -37,8 +39,10 @@ __all__ = [
     "allgather",
     "loopback",
     "run",
+    "virtual",
 ]
 
+_LATE = {"virtual": "spardl.runtime.virtual"}  # few need it
 _NEEDS_MPI = {
     "SparseAllreduce": "spardl.allreduce",
     "allgather": "spardl.allgather",
@@ -47,9 +51,10 @@ _NEEDS_MPI = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_MPI:
+    if name in _NEEDS_MPI:
+        import_module("spardl.runtime.library")
+    elif name not in _LATE:
         raise AttributeError(f"module 'spardl' has no attribute {name!r}")
-    import_module("spardl.runtime.library")
-    value = getattr(import_module(_NEEDS_MPI[name]), name)
+    value = getattr(import_module((_NEEDS_MPI | _LATE)[name]), name)
     globals()[name] = value  # also displaces the submodule of the same name
     return value

@@ -1,15 +1,18 @@
-"""What a rank's part in a collective may ask of the runtime that drives it.
+"""What a rank's part in a collective, or a process of a rank, may ask of the runtime that drives it.
 
-A collective is a generator: it yields one of these and is resumed with what arrived. Peers are positions in the group
-that the runtime serves, 0 to P-1. A payload is any C-contiguous buffer, a list of uint8 arrays to be sent as one, or a
-``Draft``; what arrives is a read-only uint8 array of the same bytes. Messages between two ranks keep their order.
+Both are generators: they yield one of these and are resumed with what arrived. A **collective** has known peers and a
+last round; it asks for ``Exchange``, ``Send``, ``Recv``, ``Flush`` and ``Allreduce``. A **process** lives as long as
+training does, and its mail comes from anyone; it asks for ``Post``, ``Next``, ``Now``, ``Join`` and ``Compute``.
 
-Where MPI reads a GPU's memory, payloads and what arrives may be there (``spardl.kernels.api.Messages``).
+In collectives, peers are positions in the group that the runtime serves, 0 to P-1. A payload is any C-contiguous
+buffer, a list of uint8 arrays to be sent as one, or a ``Draft``; what arrives is a read-only uint8 array of the same
+bytes. Messages between two ranks keep their order. Where MPI reads a GPU's memory, payloads and what arrives may be
+there (``spardl.kernels.api.Messages``).
 """
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +30,16 @@ class Draft:
     """
 
     paper: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A payload of so many bytes that says nothing else, for virtual time; it arrives as itself."""
+
+    nbytes: int
+
+    def __len__(self) -> int:
+        return self.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +84,22 @@ class Allreduce:
     known; it counts as one round and one message, of the bytes that the best algorithm for long vectors would send.
     """
 
-    values: npt.NDArray[Any]
-    out: npt.NDArray[Any]
+    values: Any  # an array, or in virtual time its Size
+    out: Any
     step: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Resumed with None: at once on real ranks, in virtual time after so many seconds, in which this rank computes."""
+
+    seconds: float
+    step: str = ""
+
+
+def size_of(payload: Any) -> int:
+    """How many bytes a payload has."""
+    return payload.nbytes if isinstance(payload, Size) else sum(part.nbytes for part in parts_of(payload))
 
 
 def parts_of(payload: Any) -> list[Bytes]:
@@ -96,7 +122,78 @@ def fronts(messages: Sequence[Any], count: int) -> list[Bytes]:
     return fetched
 
 
-Effect: TypeAlias = Exchange | Send | Recv | Flush | Allreduce
+Effect: TypeAlias = Exchange | Send | Recv | Flush | Allreduce | Work
 
 Result = TypeVar("Result")
 Collective: TypeAlias = Generator[Effect, Any, Result]
+
+
+# -- for processes -----------------------------------------------------------------------------------------------------
+
+TRAINING = "training"  # the process that computes gradients: on real ranks, the user's own thread
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Hand a note over to a process of a rank, with an array if need be; resumed at once.
+
+    Mail from one rank to a process of another keeps its order, but a large array may be overtaken by notes without. To
+    other ranks an array goes as bytes. Within a rank ``array`` may be any object, which is handed over as it is.
+    """
+
+    to: int
+    process: str
+    note: Any
+    array: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Resumed with the next ``Mail``, or with None when none has come for ``seconds``; at 0, without waiting."""
+
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """Resumed with the seconds that the runtime's clock shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Take part in a collective among ``members``, of which this rank is one; resumed with its result.
+
+    All of them know it by ``number``, which no other among some of these ranks has. Resumed with CALLED_OFF as soon as
+    mail with a note of a kind in ``unless`` has come, which is what ``Next`` gives then.
+    """
+
+    members: Sequence[int]
+    number: int
+    collective: "Collective[Any]"
+    unless: tuple[type, ...] = ()
+    name: str = "collective"
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Resumed with None after so many seconds, in which this process is busy: what training does in virtual time."""
+
+    seconds: float
+
+
+class Mail(NamedTuple):
+    """What ``Next`` gives. An array from another rank is read-only bytes."""
+
+    sender: int
+    note: Any
+    array: Any = None
+
+
+class CalledOff:
+    """Something has come that makes a collective pointless."""
+
+
+CALLED_OFF = CalledOff()
+
+Ask: TypeAlias = Post | Next | Now | Join | Compute
+Process: TypeAlias = Generator[Ask, Any, Result]

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from torch import nn
 
 import spardl.torch as spt
-from spardl.sync.delays import parse_delay
+from spardl.delays import parse_delay
 
 Sync: TypeAlias = spt.SparDL | spt.Dense | spt.RNA
 
@@ -25,7 +25,7 @@ class Job:
     batch: int  # over all ranks
     lr: float
     seed: int
-    delay: str = "none"  # stragglers on purpose, see spardl.sync.delays
+    delay: str = "none"  # stragglers on purpose, see spardl.delays
     seconds: float | None = None  # instead of epochs: each rank then does as much as it can
 
 
@@ -72,7 +72,7 @@ class Course:
         self._losses: list[float] = []  # of this epoch so far, on this rank
         self._delay = parse_delay(job.delay, job.seed)
         self._optimizer = torch.optim.SGD(model.parameters(), lr=job.lr, momentum=0.9, weight_decay=1e-4)
-        self.handle: spt.Handle | spt.RnaHandle = spt.distribute(self._optimizer, model, sync=sync, comm=comm)
+        self.handle: spt.Handle | spt.SystemHandle = spt.distribute(self._optimizer, model, sync=sync, comm=comm)
         self._shuffle = torch.Generator().manual_seed(job.seed)  # the same on all ranks; each takes its part
         self._order_from = self._shuffle.get_state()  # what this epoch's order is drawn from
         self._before = Spent()  # by processes before this one

@@ -21,7 +21,6 @@ from spardl.cli.checkpoint import Checkpoint
 from spardl.cli.course import Course, Job, Spent, Sync
 from spardl.runtime.group import resolve
 from spardl.runtime.mpi import default_timeout
-from spardl.sync.box import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ def run(
 def _sum_up(comm: MPI.Intracomm, course: Course, spent: Spent, accuracy: float) -> Outcome:
     """What all ranks have to say, in one."""
     handle, epochs = course.handle, course.epochs
-    metrics = handle.metrics if isinstance(handle, spt.RnaHandle) else Metrics()
+    metrics = handle.metrics
     weights = torch.cat([p.detach().reshape(-1) for p in course.model.parameters()]).numpy()
     mine: dict[str, Any] = {
         "loss": epochs[-1].loss,
@@ -151,7 +150,7 @@ def _sum_up(comm: MPI.Intracomm, course: Course, spent: Spent, accuracy: float) 
     )
 
 
-def _groups(handle: spt.Handle | spt.RnaHandle) -> str:
+def _groups(handle: spt.Handle | spt.SystemHandle) -> str:
     """E.g. ``0 1 2 | 3 4 5``."""
     groups = handle.groups if isinstance(handle, spt.RnaHandle) else []
     return " | ".join(" ".join(map(str, group)) for group in groups)

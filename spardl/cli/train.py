@@ -124,8 +124,8 @@ def train(
         # Importing torch takes long, and a signal that came meanwhile would end the process. So it waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     # Not above: `spardl --help` need not wait for MPI, nor a wrong option for torch.
+    from spardl.delays import parse_delay
     from spardl.runtime.library import MPI
-    from spardl.sync.delays import parse_delay
 
     try:
         parse_delay(delay)

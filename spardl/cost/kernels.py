@@ -15,16 +15,19 @@ from spardl.wire import Codec
 
 _SECONDS_EACH = 0.03  # long enough for ranks that share a core to get in each other's way, as they will in a reduce
 _REPEATS = 3
+_LONG = 8  # times the size: gradients, residuals and accumulators are not in a cache when a reduce begins
 
 
 def kernel_costs(chosen: Kernels, size: int = 2**21, density: float = 0.01) -> dict[str, float]:
     """By kernel. ``call`` is per reduce and ``frame`` per block: what is neither elements nor entries."""
     rng = np.random.default_rng(0)
     count = max(1, int(size * density))
-    grad, residual, acc = (rng.standard_normal(size, dtype=np.float32) for _ in range(3))
-    floor = np.quantile(np.abs(grad + residual), 1 - 1.1 * density).astype(np.float32)
-    bounds, starts = np.array([0, size]), np.array([0, 4 * count])
-    candidates = np.empty(4 * count, np.int32), np.empty(4 * count, np.float32)
+    short, other = (rng.standard_normal(size, dtype=np.float32) for _ in range(2))
+    floor = np.quantile(np.abs(short + other), 1 - 1.1 * density).astype(np.float32)
+    grad, residual = np.tile(short, _LONG), np.tile(other, _LONG)
+    acc = grad + residual
+    bounds, starts = np.array([0, len(acc)]), np.array([0, 4 * count * _LONG])
+    candidates = np.empty(starts[1], np.int32), np.empty(starts[1], np.float32)
     a, b = (np.sort(rng.choice(size, count, replace=False)).astype(np.int32) for _ in range(2))
     values = rng.standard_normal(count, dtype=np.float32)
     bits = 6
@@ -32,15 +35,18 @@ def kernel_costs(chosen: Kernels, size: int = 2**21, density: float = 0.01) -> d
     empty = a[:0], values[:0]
     floors = np.array([floor], np.float32)
     jobs: dict[str, tuple[int, Callable[[], object]]] = {
-        "accumulate": (size, lambda: chosen.accumulate([0], grad, residual, acc, bounds, floors, starts, *candidates)),
+        "accumulate": (
+            len(acc),
+            lambda: chosen.accumulate([0], grad, residual, acc, bounds, floors, starts, *candidates),
+        ),
         "select": (count, lambda: chosen.select(a, values, *empty, count // 2, 0.0)),
         "pack": (count, lambda: chosen.pack(a, 0, bits)),
         "unpack": (count, lambda: chosen.unpack(low, high, count, 0, bits, np.dtype(np.int32))),
         "overlay": (count, lambda: chosen.overlay(*empty, acc, b, values)),
         "settle": (count, lambda: chosen.overwrite_where(acc, a, b, values)),
         "add": (2 * count, lambda: chosen.add(a, values, b, values)),
-        "add_dense": (size, lambda: np.add(grad, residual, out=acc)),
-        "check": (size, lambda: require_finite_gradient(grad, 0)),
+        "add_dense": (len(acc), lambda: np.add(grad, residual, out=acc)),
+        "check": (len(acc), lambda: require_finite_gradient(grad, 0)),
     }
     # What a reduce leaves to the next pass over its residual it only lists; else it writes that itself.
     jobs["correct"] = jobs["settle"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from spardl.collectives.spardl import choose_sag
 from spardl.cost.profile import Profile
 from spardl.cost.traffic import Message, Setting, Transfer, transfers
-from spardl.cost.work import Work, beside_first_round, work
+from spardl.cost.work import beside_first_round, kernel_seconds, work
 from spardl.effects import FRONT_BYTES
 
 
@@ -47,8 +47,8 @@ def predict(
     setting = Setting(ranks, size, min(k, size), teams, sag, coded=coded, wire=wire)
     rounds = transfers(algorithm, setting)
     messages = _message_seconds(profile, algorithm, setting, rounds)
-    kernels = _kernel_seconds(profile, work(algorithm, setting, rounds))
-    beside = _kernel_seconds(profile, beside_first_round(algorithm, setting))
+    kernels = kernel_seconds(work(algorithm, setting, rounds), profile.gamma)
+    beside = kernel_seconds(beside_first_round(algorithm, setting), profile.gamma)
     hidden = min(messages[0], beside) if messages else 0.0
     sent = sum(_bytes(t.sent, setting) for t in rounds)
     total = sum(messages) + kernels - hidden
@@ -62,13 +62,9 @@ def _bytes(message: Message | None, setting: Setting) -> int:
 def _message_seconds(profile: Profile, algorithm: str, setting: Setting, rounds: Sequence[Transfer]) -> list[float]:
     """By round. The larger of the two messages counts: links carry both at once."""
     seconds = [
-        (profile.ping if None in transfer else profile.exchange)(max(_bytes(message, setting) for message in transfer))
-        for transfer in rounds
+        (profile.exchange if t.sent and t.received else profile.ping)(max(_bytes(m, setting) for m in t.messages))
+        for t in rounds
     ]
     if algorithm == "dense_mpi" and rounds:  # nobody knows how the library does it, so it was measured as it is
         seconds[-1] = profile.allreduce(4 * setting.size)
     return seconds
-
-
-def _kernel_seconds(profile: Profile, work: Work) -> float:
-    return sum(amount * profile.gamma[kernel] for kernel, amount in work.items())

@@ -5,9 +5,11 @@ formula. Where traffic depends on the gradients, it is the least there can be, t
 places lead to.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from spardl import schedule, wire
@@ -72,23 +74,35 @@ class Message(NamedTuple):
 
     @property
     def volume(self) -> Amount:
-        return sum(load.volume for load in self.loads)
+        return self._total(lambda load: load.volume)
 
     def bytes(self, s: "Setting") -> int:
         table = wire.table_bytes(len(self.loads)) if self.joined else 0
-        return table + sum(load.bytes(s) for load in self.loads)
+        return table + int(self._total(lambda load: load.bytes(s)))
+
+    def _total(self, amount: Callable[[Load], Amount]) -> Amount:
+        """Thousands of blocks are of one or two kinds."""
+        return sum(count * amount(load) for load, count in Counter(self.loads).items())
 
 
-class Transfer(NamedTuple):
-    """One round of one rank; None: it does not send, or does not receive."""
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One round of one rank; None: it does not send, or does not receive. Without peers it is the library's doing."""
 
     sent: Message | None
     received: Message | None
+    to: int | None = None  # a rank
+    source: int | None = None
+    adds: bool = False  # what arrives is added up; else it is the result, or a few numbers
+
+    @property
+    def messages(self) -> list[Message]:
+        return [message for message in (self.sent, self.received) if message is not None]
 
     @property
     def volume(self) -> Amount:
         """Links work in both directions at once, so the larger one counts."""
-        return max(message.volume for message in self if message is not None)
+        return max(message.volume for message in self.messages)
 
 
 # -- the settings ------------------------------------------------------------------------------------------------------
@@ -121,50 +135,71 @@ class Setting:
 Loads: TypeAlias = Callable[[int], Load]
 
 
-def _walk(steps: Iterable[Step], load: Loads, joined: bool = True) -> list[Transfer]:
-    """The transfers of these steps, where ``load`` says what a block is."""
+@lru_cache(maxsize=64)  # all ranks send the same blocks
+def _cuts(s: Setting, blocks: int) -> tuple[Sparse, ...]:
+    return tuple(s.cut(block, blocks) for block in range(blocks))
+
+
+@lru_cache(maxsize=64)
+def _dense_cuts(s: Setting, blocks: int) -> tuple[Values, ...]:
+    return tuple(Values(s.share(s.size, block, blocks)) for block in range(blocks))
+
+
+def _walk(
+    steps: Iterable[Step], load: Loads, *, joined: bool = True, adds: bool = False, ranks: Sequence[int] | None = None
+) -> list[Transfer]:
+    """The transfers of these steps, where ``load`` says what a block is. Peers are positions among ``ranks``."""
 
     def message(blocks: Sequence[int]) -> Message:
         return Message(tuple(map(load, blocks)), joined)
 
-    return [
-        Transfer(
-            None if isinstance(step, Take) else message(step.sends),
-            None if isinstance(step, Give) else message(step.receives),
-        )
-        for step in steps
-    ]
+    def peer(position: int) -> int:
+        return position if ranks is None else ranks[position]
+
+    def transfer(step: Step) -> Transfer:
+        if isinstance(step, Take):
+            return Transfer(None, message(step.receives), None, peer(step.source), adds)
+        if isinstance(step, Give):
+            return Transfer(message(step.sends), None, peer(step.to), None)
+        return Transfer(message(step.sends), message(step.receives), peer(step.to), peer(step.source), adds)
+
+    return [transfer(step) for step in steps]
 
 
 # -- the algorithms ----------------------------------------------------------------------------------------------------
 
 
 def _spardl(s: Setting, rank: int) -> list[Transfer]:
-    p = s.ranks // s.teams
-    team, position = schedule.Teams(s.ranks, s.teams).place(rank)
-    between, final = _between_teams(s, team, position)
+    layout = schedule.Teams(s.ranks, s.teams)
+    p, position, mates = layout.per_team, layout.place(rank).position, layout.team_of(rank)
+    full = _cuts(s, p).__getitem__
+    between, final = _between_teams(s, rank, layout)
     return [
-        *_walk(schedule.spar_reduce_scatter(p, position), lambda block: s.cut(block, p)),
+        *_walk(schedule.spar_reduce_scatter(p, position), full, adds=True, ranks=mates),
         *between,
-        *_walk(schedule.gather(p, position), final),
+        *_walk(schedule.gather(p, position), final, ranks=mates),
     ]
 
 
-def _between_teams(s: Setting, team: int, position: int) -> tuple[list[Transfer], Loads]:
+@lru_cache(maxsize=64)
+def _narrowed(s: Setting, blocks: int) -> tuple[Sparse, ...]:
+    """B-SAG's h: teams that have nothing in common come to the least, too, if their sum is to fit."""
+    if s.gradients == MOST:
+        return _cuts(s, blocks)
+    return tuple(full._replace(entries=_ceil_part(s, full.entries, s.teams)) for full in _cuts(s, blocks))
+
+
+def _between_teams(s: Setting, rank: int, layout: schedule.Teams) -> tuple[list[Transfer], Loads]:
     """The Spar-All-Gather, and what the blocks are after it."""
-    p = s.ranks // s.teams
-
-    def narrowed(block: int) -> Sparse:
-        """B-SAG's h: teams that have nothing in common come to the least, too, if their sum is to fit."""
-        full = s.cut(block, p)
-        return full if s.gradients == MOST else full._replace(entries=_ceil_part(s, full.entries, s.teams))
-
+    (team, position), peers = layout.place(rank), layout.peers_of(rank)
+    full, narrowed = _cuts(s, layout.per_team), _narrowed(s, layout.per_team)
     if s.teams == 1:
-        return [], lambda block: s.cut(block, p)
+        return [], full.__getitem__
     if choose_sag(s.sag, s.teams) == "r":
-        return _walk(schedule.r_sag(s.teams, team, position), lambda block: s.cut(block, p)), lambda b: s.cut(b, p)
-    between = _walk(schedule.b_sag(s.teams, team), lambda team: narrowed(position))
-    return between, narrowed if s.gradients == LEAST else lambda block: s.cut(block, p)
+        rounds = schedule.r_sag(s.teams, team, position)
+        return _walk(rounds, full.__getitem__, adds=True, ranks=peers), full.__getitem__
+    between = _walk(schedule.b_sag(s.teams, team), lambda team: narrowed[position], adds=True, ranks=peers)
+    return between, (narrowed if s.gradients == LEAST else full).__getitem__
 
 
 def _ceil_part(s: Setting, amount: Amount, parts: int) -> Amount:
@@ -174,8 +209,11 @@ def _ceil_part(s: Setting, amount: Amount, parts: int) -> Amount:
 def _dense(phases_of: Callable[[int, int], schedule.Phases]) -> "Walker":
     def walker(s: Setting, rank: int) -> list[Transfer]:
         phases = phases_of(s.ranks, rank)
-        steps = [*phases.reduce, *phases.gather]
-        return _walk(steps, lambda block: Values(s.share(s.size, block, phases.blocks)), joined=False)
+        load = _dense_cuts(s, phases.blocks).__getitem__
+        return [
+            *_walk(phases.reduce, load, joined=False, adds=True),
+            *_walk(phases.gather, load, joined=False),
+        ]
 
     return walker
 
@@ -190,12 +228,19 @@ def _dense_mpi(s: Setting, rank: int) -> list[Transfer]:
 
 
 def _topk_a(s: Setting, rank: int) -> list[Transfer]:
-    return _walk(schedule.topk_a(s.ranks, rank), lambda owner: Sparse(s.k, s.size))
+    selected = Sparse(s.k, s.size)
+    return _walk(schedule.topk_a(s.ranks, rank), lambda owner: selected, adds=True)
 
 
 def _topk_dsa(s: Setting, rank: int) -> list[Transfer]:
-    split = _walk(schedule.direct_scatter(s.ranks, rank), lambda region: s.cut(region, s.ranks), joined=False)
-    return [*split, *_walk(schedule.gather(s.ranks, rank), lambda region: _union(s, region))]
+    regions, unions = _cuts(s, s.ranks).__getitem__, _unions(s).__getitem__
+    split = _walk(schedule.direct_scatter(s.ranks, rank), regions, joined=False, adds=True)
+    return [*split, *_walk(schedule.gather(s.ranks, rank), unions)]
+
+
+@lru_cache(maxsize=64)
+def _unions(s: Setting) -> tuple[Load, ...]:
+    return tuple(_union(s, region) for region in range(s.ranks))
 
 
 def _union(s: Setting, region: int) -> Load:
@@ -214,22 +259,34 @@ def _union(s: Setting, region: int) -> Load:
 
 
 def _gtopk(s: Setting, rank: int) -> list[Transfer]:
-    return _walk(schedule.gtopk(s.ranks, rank), lambda block: Sparse(s.k, s.size), joined=False)
+    """Up the tree, where sums are made, and down."""
+    steps = schedule.gtopk(s.ranks, rank)
+    parent, children = schedule.binomial_tree(s.ranks, rank)
+    up = len(children) + (parent is not None)
+    selected = Sparse(s.k, s.size)
+    return [
+        *_walk(steps[:up], lambda block: selected, joined=False, adds=True),
+        *_walk(steps[up:], lambda block: selected, joined=False),
+    ]
 
 
 def _oktopk(s: Setting, rank: int) -> list[Transfer]:
     """A reduce that does not tune. At best every rank's selection lies in its own region; at worst all that is kept
-    lies in one region, and is evened out."""
-    rounds = schedule.oktopk(s.ranks, rank)
+    lies in rank 0's, and is evened out."""
+    rounds, regions = schedule.oktopk(s.ranks, rank), _cuts(s, s.ranks)
+    sent = [region._replace(entries=0) for region in regions] if s.gradients == LEAST else regions
+    return [
+        *_walk(rounds.split, sent.__getitem__, joined=False, adds=True),
+        *_walk(rounds.numbers, lambda block: Few(16)),
+        *(_evening_out(s, rank) if s.gradients == MOST else []),
+        *_walk(rounds.gather, regions.__getitem__),
+    ]
 
-    def region(block: int) -> Sparse:
-        return s.cut(block, s.ranks)
 
-    at_home = s.gradients == LEAST
-    split = _walk(rounds.split, lambda block: region(block)._replace(entries=0) if at_home else region(block), False)
-    uneven = rounds.split if s.gradients == MOST else []
-    evening = [Transfer(Message((region(r.to),), joined=False), None) for r in uneven]
-    return [*split, *_walk(rounds.numbers, lambda block: Few(16)), *evening, *_walk(rounds.gather, region)]
+def _evening_out(s: Setting, rank: int) -> list[Transfer]:
+    regions = _cuts(s, s.ranks)
+    steps: list[Step] = [Take(0, (rank,))] if rank else [Give(to, (to,)) for to in range(1, s.ranks)]
+    return _walk(steps, regions.__getitem__, joined=False)
 
 
 Walker: TypeAlias = Callable[[Setting, int], list[Transfer]]

@@ -4,14 +4,14 @@ Estimates: which entries are touched twice, or found in a cache, is beyond a mod
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from spardl import schedule
 from spardl.collectives.spardl import choose_sag
 from spardl.cost.traffic import Message, Setting, Sparse, Transfer
 
-Work: TypeAlias = "Counter[str]"  # kernel, as in a profile's gamma → elements or entries
+Work: TypeAlias = Counter[str]  # kernel, as in a profile's gamma → elements or entries
 WorkOf: TypeAlias = Callable[[Setting, Sequence[Transfer]], Work]
 
 _CANDIDATES = 1.2  # entries that pass last time's thresholds, for each that is selected
@@ -26,6 +26,11 @@ def beside_first_round(algorithm: str, s: Setting) -> Work:
     """The part of it that is done while the first round's messages travel: SparDL accumulates what it sends later."""
     rounds = schedule.spar_reduce_scatter(s.ranks // s.teams, 0) if algorithm == "spardl" else []
     return Counter({"accumulate": s.size - s.size * s.teams * len(rounds[0].sends) // s.ranks} if rounds else {})
+
+
+def kernel_seconds(work: Work, gamma: Mapping[str, float]) -> float:
+    """``gamma``: of a profile."""
+    return sum(amount * gamma[kernel] for kernel, amount in work.items() if amount)
 
 
 def _entries(messages: Iterable[Message | None]) -> tuple[int, int]:

@@ -37,6 +37,11 @@ def load(name: str = "auto", *, direct: bool = False) -> Kernels:
         raise ValueError(f"backend {name!r} is not available here: {error}. {_REMEDY[name]}") from error
 
 
+def load_for_host(name: str = "auto") -> Kernels:
+    """The same for gradients that go through the host wherever they come from: in place of a GPU's, the best there."""
+    return _best_available() if resolve(name) == CUDA else load(name)
+
+
 def resolve(name: str) -> str:
     """What ``SPARDL_BACKEND`` says if ``name`` is ``"auto"``."""
     return environment.BACKEND.get() if name == "auto" else name

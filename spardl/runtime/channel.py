@@ -24,13 +24,12 @@ from spardl.runtime.envelope import Stamp, checked_stamp, sealed, stamp_of
 from spardl.runtime.group import FIRST_FREE, Group
 from spardl.runtime.inspector import Lookout
 from spardl.runtime.library import MPI
+from spardl.runtime.outbox import ASKS, Outbox, next_arriving
 from spardl.runtime.stall import Report, Stall
 from spardl.runtime.sums import Sums
 
 _FAULT, _STALL, _WAIT = 1, 2, 3
 _NOTICE_TAKES_AT_MOST = 1.0  # seconds
-# An MPI may take one packet off its queue whenever it is asked, and receipts for what was sent are packets too.
-_ASKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class Channel:
         self._status = MPI.Status()  # one for all probes: polling is what a waiting rank does most
         self._early: defaultdict[int, deque[Bytes]] = defaultdict(deque)  # of later calls, by source
         self.sums: Sums | None = None  # for the library's own all-reduce
-        self._outbox: list[tuple[MPI.Request, Any]] = []  # sends under way that nobody waits for, with their buffers
+        self._outbox = Outbox()
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -98,14 +97,13 @@ class Channel:
 
     def sweep(self) -> bool:
         """Lets go of what has been sent. True if all has."""
-        self._outbox = [(request, buffer) for request, buffer in self._outbox if not request.Test()]
-        return not self._outbox
+        return self._outbox.sweep()
 
     def end(self, *, failed: bool) -> None:
         self._busy = False
         if failed:
             self._failed.add(self._call)
-        else:
+        elif not self._among_some:
             farewell.find_again(self.group.line, self.group.ranks)
         if not self._among_some:
             self.group.line.note(self._key, self._call)
@@ -201,17 +199,12 @@ class Channel:
         for position, rank in enumerate(self.group.ranks):
             if position != self.group.me:
                 with suppress(MPI.Exception):  # it is dead; the others shall hear of it all the same
-                    self._outbox.append((self.group.comm.Isend([notice, MPI.BYTE], rank, self._control_tag), notice))
+                    self._outbox.add(self.group.comm.Isend([notice, MPI.BYTE], rank, self._control_tag), notice)
 
     def _hear(self) -> None:
-        status = self._status
-        while True:
-            message = self.group.comm.Improbe(MPI.ANY_SOURCE, self._control_tag, status)
-            if message is None:
-                return
-            buffer = np.empty(status.Get_count(MPI.BYTE), np.uint8)
-            message.Recv([buffer, MPI.BYTE])
-            self._take_in(buffer, self._position[status.Get_source()])
+        while (arriving := next_arriving(self.group.comm, self._control_tag, self._status)) is not None:
+            arriving.request.Wait()  # short, so all of it is here
+            self._take_in(arriving.buffer, self._position[arriving.source])
 
     def _take_in(self, message: Bytes, sender: int) -> None:
         try:
@@ -256,13 +249,12 @@ class Channel:
 
     def drain(self) -> None:
         """Between calls: throws away what has come, so that senders can let go of it."""
-        while (message := self.group.comm.Improbe(MPI.ANY_SOURCE, self._data_tag, self._status)) is not None:
-            buffer = np.empty(self._status.Get_count(MPI.BYTE), np.uint8)
-            self._outbox.append((message.Irecv([buffer, MPI.BYTE]), buffer))
+        while (arriving := next_arriving(self.group.comm, self._data_tag, self._status)) is not None:
+            self._outbox.add(arriving.request, arriving.buffer)
 
     def abandon(self, request: MPI.Request, buffer: Bytes) -> None:
         """Leaves a message to complete whenever its receiver throws it away."""
-        self._outbox.append((request, buffer))
+        self._outbox.add(request, buffer)
 
     def arriving(self, source: int) -> "Incoming | None":
         """The next message from ``source``, if it has come; it may still be on its way into the buffer."""
@@ -271,7 +263,7 @@ class Channel:
                 Incoming(MPI.REQUEST_NULL, early.popleft(), source) if stamp_of(early[0]).call <= self._call else None
             )
         ask, rank = self.group.comm.Improbe, self.group.ranks[source]
-        for _ in range(_ASKS):
+        for _ in range(ASKS):
             if (message := ask(rank, self._data_tag, self._status)) is not None:
                 break
         else:

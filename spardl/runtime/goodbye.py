@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from spardl.errors import from_notice, to_notice
 from spardl.runtime.library import MPI
+from spardl.runtime.outbox import Outbox, next_arriving
 
 TELLS_ALL = 128  # ranks of a communicator, up to which everybody hears of everybody
 _MOST_CHANNELS = 200  # in a goodbye, which shall be sent eagerly by any MPI
@@ -52,7 +53,7 @@ class Line:
         self.timeout = 0.0  # the longest that was given
         self.in_world = _ranks_in_world(comm)
         self._tag = int(comm.Get_attr(MPI.TAG_UB) or 32767)
-        self._outbox: list[tuple[MPI.Request, bytes]] = []
+        self._outbox = Outbox()
         _lines.add(self)
 
     def close(self) -> None:
@@ -75,12 +76,10 @@ class Line:
     def hear(self) -> None:
         """Takes in what has come."""
         with suppress(MPI.Exception):  # a peer may be dead: that is told elsewhere
-            status = MPI.Status()
-            while (message := self.comm.Improbe(MPI.ANY_SOURCE, self._tag, status)) is not None:
-                buffer = bytearray(status.Get_count(MPI.BYTE))
-                message.Recv([buffer, MPI.BYTE])
+            while (arriving := next_arriving(self.comm, self._tag, MPI.Status())) is not None:
+                arriving.request.Wait()
                 with suppress(ValueError, KeyError, TypeError):  # it is not one of ours
-                    self._take(status.Get_source(), json.loads(buffer))
+                    self._take(arriving.source, json.loads(arriving.buffer.tobytes()))
 
     def _take(self, sender: int, told: dict[str, Any]) -> None:
         if told["what"] == _CAME:
@@ -104,13 +103,13 @@ class Line:
         message = json.dumps(told).encode()
         for rank in to:
             with suppress(MPI.Exception):  # it is dead
-                self._outbox.append((self.comm.Isend([message, MPI.BYTE], rank, self._tag), message))
+                self._outbox.add(self.comm.Isend([message, MPI.BYTE], rank, self._tag), message)
 
     def sweep(self) -> bool:
         """True if all has been sent."""
         with suppress(MPI.Exception):
-            self._outbox = [(request, message) for request, message in self._outbox if not request.Test()]
-        return not self._outbox
+            return self._outbox.sweep()
+        return False
 
     def unheard(self) -> set[int]:
         """Ranks of COMM_WORLD that say goodbye here, and have not."""

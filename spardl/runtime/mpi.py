@@ -78,6 +78,11 @@ class Task(Generic[Result]):
         """What it ended with, if that was an error."""
         return self._flight.error
 
+    @property
+    def awaits_bell(self) -> bool:
+        """Whether a bell will ring when it can move on."""
+        return bool(self._flight.ringers)
+
     def advance(self) -> bool:
         """Moves as far as possible without waiting. True if anything moved; errors are raised, here and in wait."""
         return self._flight.advance()

@@ -10,9 +10,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from spardl.timeline.merge import finished_path, merge_at_exit, unfinished_path
 
@@ -24,12 +24,24 @@ _CHUNK = 1000  # events in memory
 _FLUSH_EVERY = 10**9  # nanoseconds
 
 
+class Records(Protocol):
+    """Whatever collectives leave their trace in."""
+
+    def now(self) -> int: ...
+
+    def add(self, track: int, name: str, category: str, began: int, ended: int, **details: Any) -> None: ...
+
+    def working_on(self, track: int) -> contextlib.AbstractContextManager[None]: ...
+
+
 class Recorder:
     """Any thread may add events. Those of one track have to nest; a thread, and a channel, has a track of its own."""
 
-    def __init__(self, path: str, rank: int, ranks: int, host: str) -> None:
+    def __init__(self, path: str, rank: int, ranks: int, host: str, clock: Callable[[], int] | None = None) -> None:
+        """``clock``: of nanoseconds, instead of this machine's."""
         self._path, self._rank, self._ranks = Path(path), rank, ranks
-        self._to_wall_clock = time.time_ns() - time.perf_counter_ns()
+        self._clock = clock or time.perf_counter_ns
+        self._to_wall_clock = 0 if clock else time.time_ns() - time.perf_counter_ns()
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._recorded = self._left_out = 0
@@ -46,7 +58,7 @@ class Recorder:
 
     def now(self) -> int:
         """Nanoseconds; about the time of day, but never set back."""
-        return time.perf_counter_ns() + self._to_wall_clock
+        return self._clock() + self._to_wall_clock
 
     def set_clock_offset(self, nanoseconds: int) -> None:
         """What to add to this rank's times to get rank 0's."""

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
-from spardl.effects import Allreduce, Collective, Effect, Exchange, Flush, Recv, Send, parts_of
+from spardl.effects import Allreduce, Collective, Effect, Exchange, Recv, Send, Work, size_of
 from spardl.kernels.api import Corrector, FrameCoder, Kernels
-from spardl.timeline.recorder import Recorder
+from spardl.timeline.recorder import Recorder, Records
 
 Result = TypeVar("Result")
 
 
-def traced(recorder: Recorder, track: int, name: str, generator: Collective[Result]) -> Collective[Result]:
+def traced(recorder: Records, track: int, name: str, generator: Collective[Result]) -> Collective[Result]:
     """The same collective. On its track the call contains rounds, and those what is sent, waited for and computed.
 
     A wait lasts from the question to the moment in which the collective goes on: where a rank has other work to do
@@ -25,6 +25,10 @@ def traced(recorder: Recorder, track: int, name: str, generator: Collective[Resu
         while True:
             with recorder.working_on(track):
                 effect = generator.send(arrived)
+            if isinstance(effect, Work):  # a part of what is computed between two waits
+                arrived = yield effect
+                effect = None
+                continue
             asked = recorder.now()
             recorder.add(track, "compute", "compute", resumed, asked)
             round.enter(effect.step, asked)
@@ -46,7 +50,7 @@ def traced(recorder: Recorder, track: int, name: str, generator: Collective[Resu
 class _Round:
     """Effects of the same step, one after the other."""
 
-    def __init__(self, recorder: Recorder, track: int) -> None:
+    def __init__(self, recorder: Records, track: int) -> None:
         self._recorder, self._track = recorder, track
         self._step = ""
         self._began = self._ended = 0
@@ -65,7 +69,7 @@ class _Round:
         self._ended = resumed
         details: dict[str, Any] = {}
         if isinstance(effect, Exchange | Send):
-            details |= {"to": effect.to, "bytes_sent": sum(part.nbytes for part in parts_of(effect.payload))}
+            details |= {"to": effect.to, "bytes_sent": size_of(effect.payload)}
         if isinstance(effect, Exchange | Recv):
             details |= {"from": effect.source, "bytes_received": 0 if arrived is None else len(arrived)}
         category = "send" if isinstance(effect, Send) else "wait"
@@ -75,9 +79,9 @@ class _Round:
 def _name(effect: Effect) -> str:
     if isinstance(effect, Send):
         return f"send to rank {effect.to}"
-    if isinstance(effect, Flush | Allreduce):
-        return "wait for all ranks" if isinstance(effect, Allreduce) else "wait for delivery"
-    return f"wait for rank {effect.source}"
+    if isinstance(effect, Exchange | Recv):
+        return f"wait for rank {effect.source}"
+    return "wait for all ranks" if isinstance(effect, Allreduce) else "wait for delivery"
 
 
 class _TracedKernels:

@@ -4,16 +4,17 @@
 >>> handle = spt.distribute(optimizer, model, sync=spt.SparDL(density=0.01))  # doctest: +SKIP
 """
 
+from spardl.protocols.rna.policies import All, Majority, PowerOfChoices, Solo
 from spardl.runtime import library as library  # first: it says so if there is no MPI
-from spardl.sync.policies import All, Majority, PowerOfChoices, Solo
 from spardl.torch.checkpoint import join_states
 from spardl.torch.ddp import ddp_hook
 from spardl.torch.distribute import distribute
 from spardl.torch.handle import Handle
 from spardl.torch.preemption import StopSignals
-from spardl.torch.rna import RnaHandle
 from spardl.torch.stats import Stats
 from spardl.torch.sync import RNA, Dense, SparDL, Warmup
+from spardl.torch.systems.handle import SystemHandle
+from spardl.torch.systems.rna import RnaHandle
 
 __all__ = [
     "RNA",
@@ -27,6 +28,7 @@ __all__ = [
     "SparDL",
     "Stats",
     "StopSignals",
+    "SystemHandle",
     "Warmup",
     "ddp_hook",
     "distribute",

@@ -1,6 +1,7 @@
 """The one line that matters."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, overload
 
 import torch
@@ -12,9 +13,11 @@ from spardl.runtime.limit import time_limit
 from spardl.torch.handle import Handle
 from spardl.torch.layout import ACCUMULATED_AS, Exclude, excluded_names
 from spardl.torch.live import require_not_distributed
-from spardl.torch.rna import RnaHandle
 from spardl.torch.start import broadcast_optimizer, broadcast_tensors, require_same_model
 from spardl.torch.sync import RNA, Dense, SparDL, Sync, require_fitting
+from spardl.torch.systems import SYSTEMS
+from spardl.torch.systems.handle import SystemHandle
+from spardl.torch.systems.rna import RnaHandle
 from spardl.torch.wrappers import hint_for, require_bare, unwrapped
 
 
@@ -60,7 +63,7 @@ def distribute(
     timeout: float | None = None,
     warn_after: float | None = None,
     verify_every: int | None = 100,
-) -> Handle | RnaHandle:
+) -> Handle | SystemHandle:
     """From now on ``optimizer.step()`` uses the mean of all ranks' gradients. All ranks call this together.
 
     The optimizer stays the caller's own object: learning rate schedulers, GradScaler and ``state_dict`` work on it as
@@ -105,23 +108,21 @@ def distribute(
         parameters = _checked_parameters(optimizer, model, sync)
         dense_names = excluded_names(exclude, parameters)
         warning_time(warn_after)
-        if isinstance(sync, RNA) and (scaler is not None or dense_names):
-            raise ValueError("distribute: RNA reduces all parameters alike, and knows no GradScaler and no exclude")
-        if isinstance(sync, RNA):
-            sync.first_groups(group.size)
-        else:
-            require_fitting(sync, group.size)
-        if isinstance(sync, RNA) and warn_after is not None:
-            raise ValueError("distribute: RNA goes on without a rank that is late, and warns of none: no warn_after")
+        if type(sync) in SYSTEMS:
+            _require_no_more(type(sync).__name__, scaler, dense_names, warn_after)
+        require_fitting(sync, group.size)
     except (ValueError, TypeError) as error:
         problem = error
     require_same_model(group, model, optimizer, problem, seconds)
     broadcast_tensors(group, [*model.parameters(), *model.buffers()], seconds)
     broadcast_optimizer(group, optimizer, seconds)
-    if isinstance(sync, RNA):
-        return RnaHandle(
-            optimizer, model, parameters, sync=sync, group=group, timeout=seconds, verify_every=verify_every or 0
+    if type(sync) in SYSTEMS:
+        handle, system = SYSTEMS[type(sync)]
+        make = partial(system, sync)
+        return handle(
+            optimizer, model, parameters, make=make, group=group, timeout=seconds, verify_every=verify_every or 0
         )
+    assert isinstance(sync, SparDL | Dense)
     return Handle(
         optimizers,
         model,
@@ -159,6 +160,14 @@ def _check_types(optimizer: Any, model: Any, sync: Any, scaler: Any, bucket_mb: 
         )
 
 
+def _require_no_more(name: str, scaler: Any, dense_names: set[str], warn_after: float | None) -> None:
+    """Options that systems which do not wait for everyone have no use for."""
+    if scaler is not None or dense_names:
+        raise ValueError(f"distribute: {name} reduces all parameters alike, and knows no GradScaler and no exclude")
+    if warn_after is not None:
+        raise ValueError(f"distribute: {name} goes on without a rank that is late, and warns of none: no warn_after")
+
+
 def _checked_parameters(
     optimizer: torch.optim.Optimizer, model: torch.nn.Module, sync: Sync | RNA
 ) -> dict[str, torch.nn.Parameter]:
@@ -193,12 +202,10 @@ def _checked_parameters(
 
 def _require_one_gpu(sync: SparDL | Dense | RNA, parameters: Mapping[str, torch.nn.Parameter]) -> None:
     """If kernels for a GPU were asked for by name: with ``"auto"``, what cannot go there goes through the host."""
-    reduce = sync.reduce if isinstance(sync, RNA) else sync
-    if not isinstance(reduce, SparDL) or kernels.resolve(reduce.backend) != kernels.CUDA:
+    if not isinstance(sync, SparDL) or kernels.resolve(sync.backend) != kernels.CUDA:
         return
-    if isinstance(sync, RNA) or reduce.momentum > 0:
-        what = "RNA" if isinstance(sync, RNA) else "momentum correction"
-        raise ValueError(f"distribute: {what} runs on the host, got backend='cuda'; use backend='auto'")
+    if sync.momentum > 0:
+        raise ValueError("distribute: momentum correction runs on the host, got backend='cuda'; use backend='auto'")
     devices = sorted({str(parameter.device) for parameter in parameters.values()})
     if len(devices) > 1:
         raise ValueError(

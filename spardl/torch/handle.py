@@ -6,32 +6,32 @@ during backward (with ``overlap``; else at the end), and the step waits for them
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from spardl import timeline
 from spardl.agreement import check_together, fail_together, gather_json, raise_together
 from spardl.errors import NonFiniteGradient
+from spardl.protocols.metrics import Metrics
 from spardl.runtime.group import CommLike, Group
 from spardl.runtime.mpi import wait_all
 from spardl.torch import checkpoint
 from spardl.torch.amp import NoScaler, ScalerGuard
 from spardl.torch.arrivals import Arrivals, changed, hook_on_gradients
+from spardl.torch.bucket_set import BucketSet
 from spardl.torch.buckets import Bucket, BucketBuilder
 from spardl.torch.checks import Unchanged, non_finite
 from spardl.torch.cycle import Cycle
-from spardl.torch.flat import FlatBucket
 from spardl.torch.graphs import outside_graphs
-from spardl.torch.layout import DENSE, ROWS, SPARSE, BucketPlan, memory_strides, plan_buckets
+from spardl.torch.layout import BucketPlan
 from spardl.torch.live import live_handles
 from spardl.torch.replicas import ReplicaWatch
 from spardl.torch.start import broadcast_tensors
 from spardl.torch.stats import Stats
-from spardl.torch.sync import Dense, SparDL, Sync, settings_of
+from spardl.torch.sync import SparDL, Sync, settings_of
 from spardl.torch.watch import GradientWatch
 
 
@@ -62,11 +62,11 @@ class Handle:
         optimizer = optimizers[-1]
         self._optimizer, self._model, self._parameters = optimizer, model, dict(parameters)
         self._sync, self._group, self._timeout = sync, group, timeout
-        self._dense_names, self._bucket_bytes = dense_names, bucket_bytes
         self._names = {id(parameter): name for name, parameter in self._parameters.items()}
         self._unchanged = Unchanged(optimizer, self._parameters)
 
-        self._builder = BucketBuilder(self._parameters, sync, comm, group, timeout, warn_after)
+        builder = BucketBuilder(self._parameters, sync, comm, group, timeout, warn_after)
+        self._set = BucketSet(builder, dense_names, bucket_bytes)
         self._seen: dict[str, None] = {}  # parameters in the order of their first gradients
 
         self._paused = 0
@@ -134,20 +134,13 @@ class Handle:
     @property
     def stats(self) -> Stats:
         """This rank's totals so far."""
-        squares = [float(np.linalg.norm(owed)) ** 2 for b in self._buckets if (owed := b.residual) is not None]
         density = self._entries / self._elements if self._elements else 0.0
-        return replace(self._stats, density=density, residual_norm=float(np.sqrt(sum(squares))))
+        return replace(self._stats, density=density, residual_norm=self._set.residual_norm)
 
     @property
     def residuals(self) -> dict[str, torch.Tensor]:
         """What this rank still owes, by parameter; copies. Parameters that are sent whole are not listed."""
-        owed = {}
-        for bucket in self._buckets:
-            if isinstance(bucket, FlatBucket) and (residual := bucket.residual) is not None:
-                for slot in bucket.slots:
-                    part = torch.from_numpy(residual[slot.start : slot.start + slot.parameter.numel()].copy())
-                    owed[slot.name] = part.as_strided(slot.view.size(), slot.view.stride())
-        return owed
+        return self._set.residuals
 
     def broadcast_buffers(self) -> None:
         """Makes the model's buffers (e.g. running means of batch norm) rank 0's, say before evaluating or saving."""
@@ -159,6 +152,32 @@ class Handle:
         To the bit. ``distribute(..., verify_every=…)`` compares what is trained every so many steps.
         """
         self._replicas.compare(dict(self._model.named_parameters()))
+
+    @property
+    def metrics(self) -> Metrics:
+        """As other systems have it: here all ranks contribute to every step, with gradients that are new."""
+        steps = self._stats.steps
+        return Metrics([self._group.size] * steps, {0: steps} if steps else {}, 0, self._stats.wait_seconds)
+
+    def settle(self) -> None:
+        """The moment to evaluate or to save: weights are equal, which is verified, and buffers become rank 0's."""
+        self._require_between_steps("settle()")
+        self.broadcast_buffers()
+        if self._replicas.every > 0:
+            self._replicas.compare(self._parameters)
+
+    def finish(self) -> None:
+        """``settle()`` and ``remove()``: the end of training, with any ``sync``."""
+        if self._hooks:
+            self.settle()
+        self.remove()
+
+    def __enter__(self) -> "Handle":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        if error is None:
+            self.finish()
 
     def remove(self) -> None:
         """Takes the hooks off again; the optimizer is what it was before ``distribute``."""
@@ -180,7 +199,7 @@ class Handle:
             "ranks": self._group.size,
             "rank": self._group.me,
             "steps": self._step,
-            "buckets": [checkpoint.sealed(self._describe(bucket) | bucket.state_dict()) for bucket in self._buckets],
+            "buckets": self._set.state(),
         }
 
     def gathered_state_dict(self) -> dict[str, Any] | None:
@@ -199,51 +218,23 @@ class Handle:
         def check() -> tuple[Mapping[str, Any], list[BucketPlan]]:
             mine = checkpoint.state_for(state, self._group.size, self._group.me)
             checkpoint.require_fitting(mine, self._parameters)
-            return mine, self._plans_for(mine["buckets"])
+            return mine, self._set.plans_for(mine["buckets"])
 
         call = "load_state_dict"
         mine, plans = check_together(
             self._group, check, self._timeout, call, lambda found: {"step": found[0]["steps"], "buckets": str(found[1])}
         )
-        buckets = [self._builder.build(plan, mine["steps"]) for plan in plans]
+        buckets = self._set.build(plans, mine["steps"])
         same_ranks = mine["ranks"] == self._group.size
         loads = check_together(
-            self._group, lambda: self._prepare_loads(buckets, mine["buckets"], same_ranks), self._timeout, call
+            self._group, lambda: self._set.prepare_loads(buckets, mine["buckets"], same_ranks), self._timeout, call
         )
         for load in loads:
             load()
         self._step = mine["steps"]
-        self._cycle.use(buckets)
+        self._use(buckets)
         self._watch.forget_written()
         self._synchronized = False
-
-    def _plans_for(self, saved: list[dict[str, Any]]) -> list[BucketPlan]:
-        """The state's order of parameters; its buckets too, unless sync or exclude have changed."""
-        plans = [BucketPlan.from_json(bucket) for bucket in saved]
-        kinds = self._kinds({name for plan in plans if plan.kind == ROWS for name in plan.names})
-        if any(kinds[name] != plan.kind for plan in plans for name in plan.names):
-            order = [name for plan in plans for name in plan.names]
-            plans = plan_buckets(order, self._parameters, kinds, self._bucket_bytes)
-        return plans
-
-    def _prepare_loads(
-        self, buckets: list[Bucket], saved: list[dict[str, Any]], same_ranks: bool
-    ) -> list[Callable[[], None]]:
-        """For every bucket what makes it go on from its state, or from one laid out as it is."""
-        skeletons = [self._describe(bucket) for bucket in buckets]
-        if any(old.get(key) != new[key] for old, new in zip(saved, skeletons, strict=False) for key in new):
-            saved, same_ranks = checkpoint.lay_out_anew(saved, skeletons), False
-        return [bucket.prepare_load(state, same_ranks=same_ranks) for bucket, state in zip(buckets, saved, strict=True)]
-
-    def _describe(self, bucket: Bucket) -> dict[str, Any]:
-        parameters = [self._parameters[name] for name in bucket.names]
-        return {
-            "kind": bucket.kind,
-            "names": list(bucket.names),
-            "shapes": [list(parameter.shape) for parameter in parameters],
-            "strides": [list(memory_strides(parameter)) for parameter in parameters],
-            "dtype": bucket.dtype,
-        }
 
     def is_for(self, optimizer: torch.optim.Optimizer) -> bool:
         return optimizer is self._optimizer
@@ -312,7 +303,7 @@ class Handle:
         self._step += 1
         self._arrivals.forget()
         self._cycle.end()
-        self._retune()
+        self._set.retune(self._step)
         self._synchronized = True
 
     def _give_up(self, error: Exception) -> None:
@@ -349,26 +340,16 @@ class Handle:
         told = gather_json(self._group, {"order": list(self._seen), "rows": rows}, self._timeout, "laying out buckets")
         order = [*told[0]["order"], *(n for n in reversed(self._parameters) if n not in set(told[0]["order"]))]
         with_rows = {name for other in told for name in other["rows"]}
-        self._build(plan_buckets(order, self._parameters, self._kinds(with_rows), self._bucket_bytes))
+        self._use(self._set.build(self._set.plan(order, with_rows), self._step))
 
-    def _kinds(self, with_rows: set[str]) -> dict[str, str]:
-        dense = set(self._parameters) if isinstance(self._sync, Dense) else self._dense_names
-        return {n: ROWS if n in with_rows else DENSE if n in dense else SPARSE for n in self._parameters}
-
-    def _build(self, plans: list[BucketPlan]) -> None:
-        self._cycle.use([self._builder.build(plan, self._step) for plan in plans])
+    def _use(self, buckets: list[Bucket]) -> None:
+        self._set.buckets = buckets
+        self._cycle.use(buckets)
 
     @property
     def _buckets(self) -> list[Bucket]:
         """Laid out in the first synchronisation, when backward's order is known."""
-        return self._cycle.buckets
-
-    def _retune(self) -> None:
-        if isinstance(self._sync, SparDL):
-            density = self._sync.density_at(self._step)
-            for bucket in self._buckets:
-                if isinstance(bucket, FlatBucket) and bucket.kind == SPARSE:
-                    bucket.reducer.retune(density=density)
+        return self._set.buckets
 
     # -- checks --------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from spardl.sync.parts import Sum
+from spardl.protocols.rna.parts import Sum
 from spardl.torch.flat import write_mean
 from spardl.torch.sync import RNA
 from spardl.torch.terms import RATE, Terms, is_number

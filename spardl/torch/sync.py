@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 from spardl.allreduce import ALGORITHMS, SAGS, _checked_config
 from spardl.cost.plan import AUTO, ProfileLike
+from spardl.protocols.rna.policies import Policy, PowerOfChoices
 from spardl.residual import POLICIES
-from spardl.sync.policies import Policy, PowerOfChoices
 from spardl.wire import INDEX_CODINGS, VALUE_CODINGS
 
 Density: TypeAlias = float | Callable[[int], float]
@@ -185,9 +185,11 @@ def settings_of(sync: Sync) -> dict[str, str]:
     return {"sync": f"{type(sync).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"}
 
 
-def require_fitting(sync: Sync, ranks: int) -> None:
-    """Raises if this number of ranks cannot synchronise so: what buckets would find out in the first step."""
-    if isinstance(sync, SparDL):
+def require_fitting(sync: "Sync | RNA", ranks: int) -> None:
+    """Raises if this number of ranks cannot synchronise so: what the first step would find out."""
+    if isinstance(sync, RNA):
+        sync.first_groups(ranks)
+    elif isinstance(sync, SparDL):
         options = {
             name: getattr(sync, name) for name in ("algorithm", "teams", "sag", "residual", "wire", "wire_dtype")
         }

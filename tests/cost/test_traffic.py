@@ -117,7 +117,7 @@ def test_no_rank_is_busier_than_rank_0(algorithm, ranks):
     """But for blocks that are one element longer."""
     for setting in settings(algorithm, ranks):
         bytes_of = [
-            sum(max(m.bytes(setting) for m in t if m is not None) for t in transfers(algorithm, setting, rank))
+            sum(max(m.bytes(setting) for m in t.messages) for t in transfers(algorithm, setting, rank))
             for rank in range(ranks)
         ]
         assert max(bytes_of) <= 1.01 * bytes_of[0]

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from spardl.protocols.rna.parts import Sum
 from spardl.sparse import SparseVector
-from spardl.sync.parts import Sum
 from spardl.torch.round_step import RoundStep
 from spardl.torch.terms import Terms
 from spardl.torch.vector import ModelVector

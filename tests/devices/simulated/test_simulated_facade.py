@@ -121,7 +121,6 @@ def test_load_gives_everyone_their_own():
 @pytest.mark.parametrize(
     ("sync", "message"),
     [
-        (spt.RNA(spt.SparDL(density=0.1, backend="cuda")), "RNA runs on the host, got backend='cuda'"),
         (spt.SparDL(density=0.1, backend="cuda", momentum=0.9), "momentum correction runs on the host"),
         (spt.SparDL(density=0.1, backend="cuda"), "one device, got them on cpu and meta"),
     ],
@@ -131,3 +130,15 @@ def test_training_that_a_gpu_cannot_do_is_refused_at_the_door(sync, message):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ValueError, match=message):
         spt.distribute(optimizer, model, sync=sync, comm=MPI.COMM_SELF)
+
+
+def test_rna_goes_through_the_host():
+    model = torch.nn.Linear(20, 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.weight.detach().clone()
+    sync = spt.RNA(spt.SparDL(density=0.1, backend="cuda"))
+    with spt.distribute(optimizer, model, sync=sync, comm=MPI.COMM_SELF) as handle:
+        model(torch.ones(3, 20)).sum().backward()
+        optimizer.step()
+    assert handle.stats.steps == 1
+    assert not torch.equal(model.weight, before)

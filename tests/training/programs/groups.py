@@ -21,13 +21,13 @@ def law():
     sync = spt.RNA(reduce=spt.SparDL(density=0.02), groups=HALVES, period=3)
     handle = spt.distribute(optimizer, model, sync=sync, comm=world)
     results, deposited = np.zeros(N), np.zeros(N)
-    apply = handle._round_step.apply
+    apply = handle._system._round_step.apply
 
     def applied(result, *arguments):
         results[result.vector.indices] += result.vector.values
         return apply(result, *arguments)
 
-    handle._round_step.apply = applied
+    handle._system._round_step.apply = applied
     shifts = []
     move = handle._vector.move_weights
 

@@ -1,0 +1,1 @@
+"""Systems that do not wait for the slowest rank, as pure processes: they ask, and a carrier answers."""

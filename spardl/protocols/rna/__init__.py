@@ -1,0 +1,1 @@
+"""RNA: partial collectives, whose members are whoever is ready."""

@@ -1,1 +1,0 @@
-"""Synchronisation that does not wait for the slowest rank."""

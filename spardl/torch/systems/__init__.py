@@ -1,0 +1,11 @@
+"""Systems that do not wait for everyone, one file each; by the settings that ask for them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from spardl.torch.sync import RNA
+from spardl.torch.systems.handle import SystemHandle
+from spardl.torch.systems.rna import RnaHandle, RnaSystem
+from spardl.torch.systems.system import Setup, System
+
+SYSTEMS: dict[type, tuple[type[SystemHandle], Callable[[Any, Setup], System]]] = {RNA: (RnaHandle, RnaSystem)}

@@ -1,0 +1,83 @@
+"""What a system that does not wait for everyone makes of training; ``SystemHandle`` does what all have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from spardl.effects import Process
+from spardl.protocols.metrics import Metrics
+from spardl.runtime.group import Group
+from spardl.runtime.process import Program
+from spardl.runtime.traffic import Traffic
+from spardl.torch.vector import ModelVector
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a system works with. ``step`` is the optimizer's own."""
+
+    optimizer: torch.optim.Optimizer
+    step: Callable[[], Any]
+    parameters: Mapping[str, torch.nn.Parameter]
+    vector: ModelVector
+    group: Group
+    timeout: float
+
+
+@dataclass(slots=True)
+class Totals:
+    """Since ``distribute``."""
+
+    applied: int = 0  # updates that moved the weights
+    skipped: int = 0  # updates that nobody contributed to
+    entries: int = 0  # of all updates
+    communicated: float = 0.0  # seconds
+
+
+class System(ABC):
+    """One rank's. From ``open`` to ``close`` processes of all ranks are at work, and training takes steps."""
+
+    name: str
+    updates = 0  # of the whole training, checkpoints included
+
+    def __init__(self) -> None:
+        self.metrics, self.totals, self.traffic = Metrics(), Totals(), Traffic()
+
+    @abstractmethod
+    def open(self) -> Program:
+        """What this rank's processes are from now on. All ranks call it together."""
+
+    @abstractmethod
+    def step(self) -> Process[None]:
+        """One iteration: offers what this rank has computed, and applies what has come meanwhile."""
+
+    @abstractmethod
+    def close(self) -> Process[None]:
+        """No more iterations: until all ranks are through, and all that came is applied."""
+
+    @property
+    def communicated(self) -> float:
+        """Seconds since ``distribute``."""
+        return self.totals.communicated
+
+    @property
+    def wants_meeting(self) -> bool:
+        """Whether all ranks shall close and open again."""
+        return False
+
+    def meet(self, stays: bool) -> bool:
+        """After ``close``, on all ranks: makes them the same. True if all ranks ``stays``."""
+        return True
+
+    @property
+    @abstractmethod
+    def residual(self) -> npt.NDArray[Any] | None:
+        """What this rank still owes; None where everything is sent."""
+
+    @abstractmethod
+    def owe(self, residual: npt.NDArray[Any]) -> None:
+        """Goes on with this one."""
