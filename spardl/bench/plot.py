@@ -11,6 +11,7 @@ from spardl.bench.results import Measurement, Setting
 from spardl.bench.sizes import SIZES
 
 WITHIN = 0.25  # the band around what was predicted
+_MANY = 8  # values on an axis
 _NETWORKS = {size: name for name, size in SIZES.items()}
 
 
@@ -105,7 +106,8 @@ def draw_times(measured: Sequence[Measurement], against: Against, path: Path) ->
         axis.set(xscale=scale, yscale="log", xlabel=against.label, ylabel="ms per all-reduce")
         axis.set_title("\n".join(filter(None, (label, against.title(panel[0].setting)))), fontsize=10)
         axis.margins(0.08)
-        axis.set_xticks(values, [f"{value:g}" for value in values])
+        size = 10 if len(values) <= _MANY else 7.5  # so that labels do not run into each other
+        axis.set_xticks(values, [f"{value:g}" for value in values], fontsize=size)
         axis.set_xticks([], minor=True)
         _plain_numbers(axis.yaxis)
         for one in _in_order(panel):
@@ -129,7 +131,8 @@ def _draw_algorithm(axis: Any, group: Sequence[Measurement], against: Against) -
         return
     for one in best:
         where = (against.value(one.setting), one.ms)
-        look = {"ha": "center", "fontsize": 8, "color": style.colour, "path_effects": [_white_edge()], "zorder": 4}
+        size = 8 if len(best) <= _MANY else 6.5
+        look = {"ha": "center", "fontsize": size, "color": style.colour, "path_effects": [_white_edge()], "zorder": 4}
         axis.annotate(f"d={one.teams}", where, (0, -14), textcoords="offset points", **look)
     for number, same in enumerate(_grouped(group, lambda one: one.teams)):
         along = sorted(same, key=lambda one: against.value(one.setting))

@@ -58,6 +58,8 @@ def test_training_waits_when_too_many_of_its_gradients_do():
     for version in range(3):
         door.drive(one.deposit(GRADIENT, version))
     assert door.posts == [(WORKER, Gradient(version)) for version in range(3)]
+    with pytest.raises(PeerTimeout, match="no round has taken"):
+        Door().drive(one.deposit(GRADIENT, 3))
     door.mail = [a_round(2), a_round(2, ages=(0, 1))]  # the first is without this rank
     door.drive(one.deposit(GRADIENT, 1))
     assert door.mail == []
