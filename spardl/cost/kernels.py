@@ -15,11 +15,14 @@ from spardl.wire import Codec
 
 _SECONDS_EACH = 0.03  # long enough for ranks that share a core to get in each other's way, as they will in a reduce
 _REPEATS = 3
+PER_CALL = ("call", "round", "frame")
 _LONG = 8  # times the size: gradients, residuals and accumulators are not in a cache when a reduce begins
 
 
 def kernel_costs(chosen: Kernels, size: int = 2**21, density: float = 0.01) -> dict[str, float]:
-    """By kernel. ``call`` is per reduce and ``frame`` per block: what is neither elements nor entries."""
+    """By kernel. ``call`` is per reduce, ``round`` per message waited for and ``frame`` per block: what is neither
+    elements nor entries. In one process nobody waits.
+    """
     rng = np.random.default_rng(0)
     count = max(1, int(size * density))
     short, other = (rng.standard_normal(size, dtype=np.float32) for _ in range(2))
@@ -53,7 +56,7 @@ def kernel_costs(chosen: Kernels, size: int = 2**21, density: float = 0.01) -> d
     if (corrector := chosen.corrector) is not None:
         jobs["correct"] = (2 * count, lambda: corrector.corrections([a], [(b, values)], [(b, values)]))
     costs = {name: _seconds(job) / elements for name, (elements, job) in jobs.items()}
-    return costs | _overheads(chosen)
+    return costs | _overheads(chosen) | {"round": 0.0}
 
 
 def _overheads(chosen: Kernels) -> dict[str, float]:

@@ -3,28 +3,23 @@
 So α includes what this package's own handling of a message costs, which is what a prediction has to include.
 """
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from spardl import kernels
-from spardl.agreement import gather_json, open_channel, prepare_sums
+from spardl.agreement import gather_json, prepare_sums
 from spardl.cost.fit import fit_line
+from spardl.cost.in_place import put_right
 from spardl.cost.kernels import kernel_costs
 from spardl.cost.profile import Line, Profile
+from spardl.cost.stopwatch import Pattern, Stopwatch
 from spardl.effects import Allreduce, Bytes, Collective, Exchange, Recv, Send
-from spardl.runtime.channel import Channel
 from spardl.runtime.group import CommLike, Group, resolve
-from spardl.runtime.library import MPI
 from spardl.runtime.limit import time_limit
-from spardl.runtime.mpi import Task
 
 SIZES = (*(8 * 8**i for i in range(8)), 64 * 2**20)  # 8 B to 16 MB in factors of 8, and 64 MB
 SHORT_SIZES = (64, 4096, 2**18, 2**22)  # enough for a plan, in a few seconds
-_SECONDS_EACH = 0.05  # about how long to repeat a size
-_REPEATS = 5
-_PATIENCE = 2.0  # seconds for all repeats of a size, but two there will be
 
 Report = Callable[[str, int, int], object]  # what, done, of
 
@@ -56,12 +51,10 @@ def measure(
     gamma = _median_of_ranks(group, kernel_costs(kernels.load()), seconds)
     progress("kernels", 1, 1)
     sums = lines.get("allreduce", lines["exchange"])
-    return Profile(group.size, lines["exchange"], lines["ping"], sums, between, gamma, points)
+    return put_right(Profile(group.size, lines["exchange"], lines["ping"], sums, between, gamma, points), stopwatch)
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
-
-Pattern = Callable[[Group, Bytes, int], Collective[None]]
 
 
 def _all_at_once(group: Group, payload: Bytes, count: int) -> Collective[None]:
@@ -91,36 +84,6 @@ def _library_sum(group: Group, payload: Bytes, count: int) -> Collective[None]:
     out = np.empty_like(values)
     for _ in range(count):
         yield Allreduce(values, out)
-
-
-class Stopwatch:
-    """Times patterns of messages on all ranks together."""
-
-    def __init__(self, group: Group, timeout: float) -> None:
-        self.group, self._timeout = group, timeout
-        self.channel: Channel = open_channel(group, dict, timeout, "measuring")
-
-    def time(self, size: int, pattern: Pattern, messages: int = 1) -> list[float]:
-        """Seconds per message, of several repeats; each is the slowest rank's. ``messages``: in turn, per count."""
-        if self.group.size == 1:
-            return [0.0] * _REPEATS
-        payload = np.zeros(size, np.uint8)
-        self._run(pattern, payload, 1)
-        once = self._run(pattern, payload, 1)
-        count = int(np.clip(_SECONDS_EACH / max(once, 1e-7), 1, 100))
-        repeats = int(np.clip(_PATIENCE / max(once * count, 1e-7), 2, _REPEATS))
-        return [self._run(pattern, payload, count) / messages for _ in range(repeats)]
-
-    def hosts(self) -> list[str]:
-        """By rank."""
-        return gather_json(self.group, MPI.Get_processor_name(), self._timeout, "measuring")
-
-    def _run(self, pattern: Pattern, payload: Bytes, count: int) -> float:
-        gather_json(self.group, None, self._timeout, "measuring")  # so that all begin together
-        started = time.perf_counter()
-        Task(self.channel, pattern(self.group, payload, count), self._timeout, "measuring").wait()
-        elapsed = time.perf_counter() - started
-        return float(max(gather_json(self.group, elapsed, self._timeout, "measuring"))) / count
 
 
 def _line(kind: str, points: Sequence[tuple[str, int, float]]) -> Line:

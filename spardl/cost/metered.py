@@ -17,7 +17,7 @@ Told: TypeAlias = Callable[[tuple[Any, ...], Any], dict[str, float]]
 
 def metered(kernels: Kernels, gamma: Mapping[str, float]) -> tuple[Kernels, Meter]:
     """The same kernels, and the meter to hand to ``spardl.virtual``."""
-    meter = Meter(gamma["call"])
+    meter = Meter(gamma["call"], gamma["round"])
     return cast(Kernels, _MeteredKernels(kernels, meter, gamma)), meter
 
 

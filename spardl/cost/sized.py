@@ -18,7 +18,7 @@ from spardl.effects import Allreduce, Collective, Flush, Recv, Send, Size, Work
 Unit: TypeAlias = Callable[[Message], int]  # how large a message is
 
 # When kernels run: those of neither kind while something is read.
-_BEFORE, _AFTER = ("call", "accumulate", "check"), ("settle", "correct")
+_BEFORE, _AFTER, _ROUND = ("call", "accumulate", "check"), ("settle", "correct"), ("round",)
 _WRITING, _ADDING = ("pack",), ("select", "overlay", "add", "add_dense")
 # All of a split's messages leave before the first is waited for; so many are enough to keep a port busy, and of those
 # of thousands of ranks more would not fit into memory.
@@ -27,11 +27,12 @@ _AHEAD = 256
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Seconds of computing: before the first message, beside it and after the last; per byte in between."""
+    """Seconds of computing: before the first message, beside it and after the last; per round and byte in between."""
 
     before: float = 0.0
     beside: float = 0.0
     after: float = 0.0
+    waited: float = 0.0
     written: float = 0.0
     read: float = 0.0
     added: float = 0.0
@@ -74,11 +75,13 @@ def _send(t: Transfer, nbytes: int, spread: Spread) -> Collective[None]:
 def _receive(t: Transfer, s: Setting, number: int, spread: Spread) -> Collective[None]:
     if t.source is not None:
         arrived: Size = yield Recv(t.source, f"round {number}")
-        if cost := spread.read + (spread.added if t.adds else 0.0):
-            yield Work(arrived.nbytes * cost)
+        per_byte = spread.read + (spread.added if t.adds else 0.0)
+        if seconds := spread.waited + arrived.nbytes * per_byte:
+            yield Work(seconds)
     elif t.to is None:
         vector = Size(Values(s.size).bytes(s))
         yield Allreduce(vector, vector, "the library's Allreduce")
+        yield Work(spread.waited)
 
 
 def _leave_before(algorithm: str, s: Setting, rank: int) -> Sequence[int]:
@@ -99,7 +102,7 @@ def spread_work(algorithm: str, s: Setting, gamma: Mapping[str, float], size: Un
     rounds = transfers(algorithm, s)
     amounts = work(algorithm, s, rounds)
     beside = kernel_seconds(beside_first_round(algorithm, s), gamma)
-    parts = {kind: kernel_seconds(_of(amounts, kind), gamma) for kind in (_BEFORE, _AFTER, _WRITING, _ADDING)}
+    parts = {kind: kernel_seconds(_of(amounts, kind), gamma) for kind in (_BEFORE, _AFTER, _ROUND, _WRITING, _ADDING)}
     reading = kernel_seconds(amounts, gamma) - sum(parts.values())
     sent, received, added = (
         sum(size(message) for message in messages if message is not None)
@@ -112,7 +115,7 @@ def spread_work(algorithm: str, s: Setting, gamma: Mapping[str, float], size: Un
     per_byte = [(parts[_WRITING], sent), (reading, received), (parts[_ADDING], added)]
     alone = sum(seconds for seconds, nbytes in per_byte if not nbytes)  # where there are no messages of the kind
     written, read, adding = (seconds / nbytes if nbytes else 0.0 for seconds, nbytes in per_byte)
-    return Spread(parts[_BEFORE] - beside + alone, beside, parts[_AFTER], written, read, adding)
+    return Spread(parts[_BEFORE] - beside + alone, beside, parts[_AFTER], gamma["round"], written, read, adding)
 
 
 def _of(amounts: Amounts, kernels: Sequence[str]) -> Amounts:

@@ -19,7 +19,9 @@ _CANDIDATES = 1.2  # entries that pass last time's thresholds, for each that is 
 
 def work(algorithm: str, setting: Setting, rounds: Sequence[Transfer]) -> Work:
     """All of one reduce with these rounds."""
-    return _WORK[algorithm](setting, rounds)
+    total = _WORK[algorithm](setting, rounds)
+    total["round"] += len(rounds)
+    return total
 
 
 def beside_first_round(algorithm: str, s: Setting) -> Work:

@@ -2,17 +2,18 @@
 
 from typing import TypeVar
 
-from spardl.effects import Collective, Work
+from spardl.effects import Allreduce, Collective, Exchange, Recv, Work
 
 Result = TypeVar("Result")
+_WAITING = (Exchange, Recv, Allreduce)
 
 
 class Meter:
     """Seconds of computing that took no time yet. All ranks can share one, since only one of them runs at a time."""
 
-    def __init__(self, per_call: float = 0.0) -> None:
-        """``per_call``: seconds that a collective takes beside what is told of it."""
-        self.per_call = per_call
+    def __init__(self, per_call: float = 0.0, per_round: float = 0.0) -> None:
+        """Seconds that a collective, and a message that it waits for, take beside what is told of them."""
+        self.per_call, self.per_round = per_call, per_round
         self.seconds = 0.0
 
     def add(self, seconds: float) -> None:
@@ -38,6 +39,6 @@ def spent(meter: Meter, collective: Collective[Result]) -> Collective[Result]:
             if meter.seconds:
                 yield Work(meter.take())
             answer = yield effect
-            meter.seconds = 0.0
+            meter.seconds = meter.per_round if isinstance(effect, _WAITING) else 0.0
     finally:
         collective.close()

@@ -16,6 +16,7 @@ GAMMA = {
     "check": 0.1e-9,
     "call": 100e-6,
     "frame": 15e-6,
+    "round": 20e-6,
 }
 
 

@@ -49,7 +49,7 @@ def test_measure(slurm, jobs, name, ranks):
     for line in ("exchange", "ping", "allreduce"):
         assert profile[line]["alpha"] > 0
         assert profile[line]["beta"] >= 0
-    assert min(profile["gamma"].values()) > 0
+    assert min(seconds for kernel, seconds in profile["gamma"].items() if kernel != "round") > 0
 
 
 def test_train(slurm, jobs):
