@@ -105,7 +105,7 @@ TABLE_COLUMNS = (
 )
 TABLE_CAPTION = (
     "gradients: those that lead to the least or the most traffic. late: where rank 0 has all entries to even out, the "
-    "others are ahead of who gets\nits share last, and their messages keep its port busy; the formula is the sum of the "
+    "others are ahead of who gets\nits share last, and their messages keep its port busy; the formula sums up the "
     "rounds."
 )
 K = 2**30  # large, so that envelopes do not count, and divided by all numbers of blocks
