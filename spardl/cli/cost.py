@@ -180,7 +180,7 @@ def _print(profile: "Profile") -> None:
     print_table(f"{profile.ranks} ranks", columns, [{"messages": name, **_cells(line)} for name, line in lines.items()])
     kernels = [{"kernel": name, "gamma": 1e9 * seconds} for name, seconds in profile.gamma.items()]
     columns = [Column("kernel", "kernel"), Column("γ, ns", "gamma", ",.2f")]
-    print_table("per element or entry; of a call, of a frame", columns, kernels)
+    print_table("per element or entry; of a call, of a round, of a frame", columns, kernels)
 
 
 def _cells(line: "Line") -> dict[str, str]:

@@ -25,7 +25,7 @@ def test_measure(ranks, tmp_path):
     profile = Profile.load(output)
     assert profile.ranks == ranks
     assert (profile.exchange.beta > 0) == (ranks > 1)
-    assert all(seconds > 0 for seconds in profile.gamma.values())
+    assert all(seconds > 0 for kernel, seconds in profile.gamma.items() if kernel != "round")
     assert profile.gamma["accumulate"] < profile.gamma["add"]  # a pass over all elements is vectorised, merging is not
     assert plot.read_bytes().startswith(b"\x89PNG")
 
