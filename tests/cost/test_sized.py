@@ -27,10 +27,10 @@ def counted(traffic):
     return [(t.rounds, t.messages_sent, t.bytes_sent, t.bytes_received) for t in traffic]
 
 
-def last_of(algorithm, setting, reduces):
+def last_of(algorithm, setting, reduces, network=None):
     """The last of some reduces with real gradients."""
     team, rng = reducers(algorithm, setting), np.random.default_rng(0)
-    network = cluster(setting.ranks)
+    network = network or cluster(setting.ranks)
     traces = [
         virtual([r.reduce(g) for r, g in zip(team, gradients(setting, rng), strict=True)], network=network)
         for _ in range(reduces)
@@ -54,6 +54,18 @@ def test_ok_topk_between_tunings(ranks):
     (setting,) = settings("oktopk", ranks, gradients=LEAST, wire="raw")
     ours = virtual(sized("oktopk", replace(setting, gradients=RANDOM)), network=cluster(ranks))
     assert counted(ours.traffic) == counted(last_of("oktopk", setting, 2).traffic)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("algorithm", [name for name in WALKERS if name != "oktopk"])
+def test_messages_leave_in_the_order_of_the_collective(algorithm, ranks):
+    """Where a message takes a second, however long it is, and any number of them leave at once."""
+    network = Network(tuple(range(ranks)), (Port(),) * ranks, 10**9)
+    for setting in settings(algorithm, ranks):
+        real, ours = last_of(algorithm, setting, 1, network), virtual(sized(algorithm, setting), network=network)
+        assert ours.rank_seconds == real.rank_seconds, setting
+    if algorithm == "topk_dsa" and ranks == 8:
+        assert ours.seconds == 1 + 3
 
 
 @pytest.mark.parametrize("ranks", RANKS)

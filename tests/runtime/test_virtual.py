@@ -67,6 +67,20 @@ def test_incast_and_fan_out():
     assert trace.rank_seconds == [1 + 12 + 1 + 6, 1 + 12 + 1 + 2, 1 + 12 + 1 + 4, 1 + 12 + 1 + 6]
 
 
+def test_messages_in_turn_are_each_alone():
+    def rank(me):
+        for _ in range(3):
+            if me == 0:
+                yield Send(1, Size(0))
+                yield Recv(1)
+            else:
+                yield Recv(0)
+                yield Send(0, Size(0))
+
+    network = Network((0, 1), (Port(10 * 10**9),) * 2, alone=Port(10**9))
+    assert virtual([rank(0), rank(1)], network=network).seconds == 6
+
+
 def test_a_sender_goes_on_at_once_and_flush_waits():
     def sends(flush):
         yield Send(1, Size(5))
