@@ -63,6 +63,7 @@ FULL = (
     ),
     Stage(6, "100mbit", (("resnet20", 0.01),)),
     Stage(8, "100mbit", (("resnet20", 0.01),)),
+    Stage(5, "100mbit", (("resnet20", 0.01),)),
     Stage(4, "100mbit", (("resnet20", 0.001),)),
 )
 SHORT = (

@@ -36,6 +36,29 @@ class Silent:
     ranks: frozenset[int]
 
 
+class Correspondence:
+    """Notes to others. Those for ranks that are silent are kept until they are back: MPI's buffers would fill up."""
+
+    def __init__(self) -> None:
+        self.silent: set[int] = set()
+        self._kept: dict[int, list[tuple[str, Note]]] = {}
+
+    def tell(self, rank: int, process: str, note: Note) -> Process[None]:
+        if rank in self.silent:
+            self._kept.setdefault(rank, []).append((process, note))
+        else:
+            yield Post(rank, process, note)
+
+    def hear_from(self, rank: int) -> Process[bool]:
+        """It is not silent any more, if it was: True. Now it gets all it has missed, in order."""
+        if rank not in self.silent:
+            return False
+        self.silent.discard(rank)
+        for process, note in self._kept.pop(rank, []):
+            yield Post(rank, process, note)
+        return True
+
+
 def pulse() -> Process[None]:
     """A service that every rank has."""
     while True:

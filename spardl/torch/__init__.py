@@ -12,8 +12,9 @@ from spardl.torch.distribute import distribute
 from spardl.torch.handle import Handle
 from spardl.torch.preemption import StopSignals
 from spardl.torch.stats import Stats
-from spardl.torch.sync import RNA, Dense, SparDL, Warmup
+from spardl.torch.sync import RNA, Dense, PartialReduce, SparDL, Warmup
 from spardl.torch.systems.handle import SystemHandle
+from spardl.torch.systems.preduce import PartialReduceHandle
 from spardl.torch.systems.rna import RnaHandle
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "Dense",
     "Handle",
     "Majority",
+    "PartialReduce",
+    "PartialReduceHandle",
     "PowerOfChoices",
     "RnaHandle",
     "Solo",

@@ -14,9 +14,10 @@ from spardl.torch.handle import Handle
 from spardl.torch.layout import ACCUMULATED_AS, Exclude, excluded_names
 from spardl.torch.live import require_not_distributed
 from spardl.torch.start import broadcast_optimizer, broadcast_tensors, require_same_model
-from spardl.torch.sync import RNA, Dense, SparDL, Sync, require_fitting
+from spardl.torch.sync import RNA, Dense, PartialReduce, SparDL, Sync, System, require_fitting
 from spardl.torch.systems import SYSTEMS
 from spardl.torch.systems.handle import SystemHandle
+from spardl.torch.systems.preduce import PartialReduceHandle
 from spardl.torch.systems.rna import RnaHandle
 from spardl.torch.wrappers import hint_for, require_bare, unwrapped
 
@@ -31,6 +32,18 @@ def distribute(
     timeout: float | None = None,
     verify_every: int | None = 100,
 ) -> RnaHandle: ...
+
+
+@overload
+def distribute(
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    *,
+    sync: PartialReduce,
+    comm: CommLike | None = None,
+    timeout: float | None = None,
+    verify_every: int | None = 100,
+) -> PartialReduceHandle: ...
 
 
 @overload
@@ -54,7 +67,7 @@ def distribute(
     optimizer: torch.optim.Optimizer,
     model: torch.nn.Module,
     *,
-    sync: Sync | RNA,
+    sync: Sync | System,
     comm: CommLike | None = None,
     overlap: bool = True,
     exclude: Exclude = (),
@@ -73,8 +86,8 @@ def distribute(
     ----------
     optimizer, model: any torch optimizer, over parameters of this model (not necessarily all of them). Of one that
         wraps another (SAM, accelerate's) the wrapped one is taken: it is the one that does the steps.
-    sync: ``SparDL(density=…)``, ``Dense()``, or ``RNA(…)``, which takes none of the options below but ``comm``,
-        ``timeout`` and ``verify_every``.
+    sync: ``SparDL(density=…)`` or ``Dense()``; or ``RNA(…)`` or ``PartialReduce(…)``, which do not wait for everyone,
+        and take none of the options below but ``comm``, ``timeout`` and ``verify_every``.
     comm: an mpi4py communicator, or ``(communicator, ranks)``; all processes by default.
     overlap: send each bucket as soon as its gradients are there, while backward goes on.
     exclude: what is sent whole: names or patterns (``["*.bias"]``), or a predicate of name and parameter
@@ -87,8 +100,8 @@ def distribute(
         by default.
     verify_every: ranks compare the weights that are trained every so many steps, and all raise ``ReplicasDiffer`` if
         they differ in a bit; 0 or None for never. Costs a pass over the weights and log₂ P messages with 8 bytes each
-        (weights on a GPU are copied to the host for it, one parameter at a time). RNA, unless 0: in ``settle`` and
-        ``finish``, where weights must be equal.
+        (weights on a GPU are copied to the host for it, one parameter at a time). Systems that do not wait for
+        everyone, unless 0: in ``settle`` and ``finish``, where weights must be equal.
     """
     if comm is None:
         from mpi4py import MPI
@@ -144,7 +157,7 @@ def _check_types(optimizer: Any, model: Any, sync: Any, scaler: Any, bucket_mb: 
     for name, value, kind in (
         ("optimizer", optimizer, torch.optim.Optimizer),
         ("model", model, torch.nn.Module),
-        ("sync", sync, SparDL | Dense | RNA),
+        ("sync", sync, Sync | System),
         ("scaler", scaler, torch.amp.GradScaler | None),
     ):
         if not isinstance(value, kind):
@@ -163,13 +176,13 @@ def _check_types(optimizer: Any, model: Any, sync: Any, scaler: Any, bucket_mb: 
 def _require_no_more(name: str, scaler: Any, dense_names: set[str], warn_after: float | None) -> None:
     """Options that systems which do not wait for everyone have no use for."""
     if scaler is not None or dense_names:
-        raise ValueError(f"distribute: {name} reduces all parameters alike, and knows no GradScaler and no exclude")
+        raise ValueError(f"distribute: {name} treats all parameters alike, and knows no GradScaler and no exclude")
     if warn_after is not None:
         raise ValueError(f"distribute: {name} goes on without a rank that is late, and warns of none: no warn_after")
 
 
 def _checked_parameters(
-    optimizer: torch.optim.Optimizer, model: torch.nn.Module, sync: Sync | RNA
+    optimizer: torch.optim.Optimizer, model: torch.nn.Module, sync: Sync | System
 ) -> dict[str, torch.nn.Parameter]:
     """The optimizer's parameters that are trained, by their names in the model, in the model's order."""
     optimized = {id(p): (number, p) for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
@@ -200,7 +213,7 @@ def _checked_parameters(
     return trained
 
 
-def _require_one_gpu(sync: SparDL | Dense | RNA, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+def _require_one_gpu(sync: Sync | System, parameters: Mapping[str, torch.nn.Parameter]) -> None:
     """If kernels for a GPU were asked for by name: with ``"auto"``, what cannot go there goes through the host."""
     if not isinstance(sync, SparDL) or kernels.resolve(sync.backend) != kernels.CUDA:
         return

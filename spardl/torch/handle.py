@@ -157,7 +157,12 @@ class Handle:
     def metrics(self) -> Metrics:
         """As other systems have it: here all ranks contribute to every step, with gradients that are new."""
         steps = self._stats.steps
-        return Metrics([self._group.size] * steps, {0: steps} if steps else {}, 0, self._stats.wait_seconds)
+        return Metrics(
+            iterations=steps,
+            contributors=[self._group.size] * steps,
+            staleness={0: steps} if steps else {},
+            waited_seconds=self._stats.wait_seconds,
+        )
 
     def settle(self) -> None:
         """The moment to evaluate or to save: weights are equal, which is verified, and buffers become rank 0's."""

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from spardl.allreduce import ALGORITHMS, SAGS, _checked_config
 from spardl.cost.plan import AUTO, ProfileLike
+from spardl.protocols.preduce.settings import Settings
+from spardl.protocols.preduce.weights import FILLS, Constant, Dynamic
 from spardl.protocols.rna.policies import Policy, PowerOfChoices
 from spardl.residual import POLICIES
 from spardl.wire import INDEX_CODINGS, VALUE_CODINGS
@@ -105,7 +107,17 @@ class Dense:
     """Every gradient is summed, around a ring: the fewest bytes that a dense all-reduce can send."""
 
 
-_RNA_TAKES = ("density", "wire", "wire_dtype", "backend")
+_SYSTEMS_TAKE = ("density", "wire", "wire_dtype", "backend")
+
+
+def _expect_reduce(where: str, reduce: object) -> None:
+    """SparDL with options that have a meaning in a system that does not wait for everyone, or Dense."""
+    _expect(isinstance(reduce, SparDL | Dense), where, "reduce", "SparDL(…) or Dense()", reduce)
+    if isinstance(reduce, SparDL):
+        others = [field for field in fields(SparDL) if field.name not in _SYSTEMS_TAKE]
+        given = [field.name for field in others if getattr(reduce, field.name) != field.default]
+        _expect(not given, where, "reduce", f"without {', '.join(given)}, which {where} does not know", reduce)
+        _expect(not callable(reduce.density), where, "density", "a number", reduce.density)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +163,15 @@ class RNA:
     period: int = 10
 
     def __post_init__(self) -> None:
-        _expect(isinstance(self.reduce, SparDL | Dense), "RNA", "reduce", "SparDL(…) or Dense()", self.reduce)
-        if isinstance(self.reduce, SparDL):
-            others = [field for field in fields(SparDL) if field.name not in _RNA_TAKES]
-            given = [field.name for field in others if getattr(self.reduce, field.name) != field.default]
-            _expect(not given, "RNA", "reduce", f"without {', '.join(given)}, which RNA does not know", self.reduce)
-            _expect(not callable(self.reduce.density), "RNA", "density", "a number", self.reduce.density)
+        _expect_reduce("RNA", self.reduce)
         _expect(self.staleness >= 1, "RNA", "staleness", "at least 1", self.staleness)
         _expect(self.patience > 0, "RNA", "patience", "seconds above 0", self.patience)
         _expect(self.period >= 1, "RNA", "period", "at least 1 round", self.period)
         lists = not isinstance(self.groups, str) or self.groups == "auto"
         _expect(lists, "RNA", "groups", 'lists of ranks, "auto" or None', self.groups)
+
+    def require_fitting(self, ranks: int) -> None:
+        self.first_groups(ranks)
 
     def first_groups(self, ranks: int) -> list[tuple[int, ...]]:
         """All in one until it is known how fast they are, unless groups are given; each in the order of its ranks."""
@@ -173,7 +183,98 @@ class RNA:
         return groups
 
 
+@dataclass(frozen=True, slots=True)
+class PartialReduce:
+    """Groups of whoever is ready average their models: a fast rank never waits for a slow one, only for P − 1 others.
+
+    Every rank trains a model of its own. ``step()`` makes a step of the optimizer with this rank's gradients, tells
+    that this rank is ready, and waits for a group of ranks that are; they average their weights. Models of different
+    ranks differ, so evaluate and save after ``settle()`` or ``finish()``, which give all ranks the average of all.
+
+    ``handle.iteration`` is how many iterations the model has seen, on this rank or on others whose models it got: in a
+    group all get the most that a member has. A loop ``while handle.iteration < K`` ends on all ranks at about the same
+    time, and slow ranks have made fewer steps of their own by then; a loop over data ends with the data.
+
+    Float buffers, such as batch norm's running means, are averaged with the weights; of integer ones the largest is
+    taken. Buffers that are not saved (``persistent=False``) stay as they are.
+
+    Parameters
+    ----------
+    group: P, how many ranks form a group, from 2 to all; or ``"auto"``: as many as are usually ready within a fifth of
+        a step of each other, chosen anew every 256 groups.
+    weights: ``"constant"``: members count alike, which keeps the average of all models. ``"dynamic"``: the further
+        behind a model is, the less it counts: α to the power of the iterations it lacks.
+    alpha: α, above 0 and at most 1. With 1 members count alike.
+    fill: weights as the paper has them, for comparison: every number of iterations between the freshest and the stalest
+        member has a weight, and those that nobody has go to the ``"newest"``, the ``"nearest"`` or the ``"stalest"``
+        member. None: only those that somebody has.
+    window: ranks that were in one of the last so many groups together, directly or by others, are connected. While not
+        all are, groups are formed so that they become so. None: 3 ⌈(N − 1) / (P − 1)⌉.
+    global_every: after so many groups all ranks average once, exactly. None: never, and 50 if ``reduce`` is sparse.
+    optimizer_state: ``"local"``: momentum and the like stay each rank's own. ``"average"``: they are averaged with the
+        weights, and of step counters the largest is taken. ``"adopt"``: members get those of the freshest.
+    reduce: ``Dense()``: members send all of their weights. ``SparDL(density=…)``, experimental: only the largest
+        differences from the last average of all ranks; the others stay in each rank's own model. Of its options
+        ``wire``, ``wire_dtype`` and ``backend`` are known, and a density that is a number.
+    patience: seconds without an answer after which a rank is asked for a sign of life, and left out if it gives none.
+    """
+
+    group: int | str = 4
+    weights: str = "dynamic"
+    alpha: float = 0.5
+    fill: str | None = None
+    window: int | None = None
+    global_every: int | None = None
+    optimizer_state: str = "local"
+    reduce: SparDL | Dense = Dense()
+    patience: float = 1.0
+
+    def __post_init__(self) -> None:
+        name = "PartialReduce"
+        size = _is_number(self.group, int) and self.group >= 2  # type: ignore[operator]
+        _expect(size or self.group == AUTO, name, "group", 'a number of at least 2 ranks, or "auto"', self.group)
+        for option, choices in (
+            ("weights", _WEIGHTS),
+            ("fill", (*FILLS, None)),
+            ("optimizer_state", _STATES),
+        ):
+            _expect(getattr(self, option) in choices, name, option, f"one of {choices}", getattr(self, option))
+        number = _is_number(self.alpha, int | float) and 0 < self.alpha <= 1
+        _expect(number, name, "alpha", "a number above 0 and at most 1", self.alpha)
+        dynamic = self.weights == "dynamic"
+        _expect(dynamic or self.fill is None, name, "fill", "None where weights are constant", self.fill)
+        for option in ("window", "global_every"):
+            given = getattr(self, option)
+            _expect(
+                given is None or (_is_number(given, int) and given >= 1), name, option, "at least 1, or None", given
+            )
+        _expect_reduce(name, self.reduce)
+        if isinstance(self.reduce, SparDL):
+            local = self.optimizer_state == "local"
+            _expect(local, name, "optimizer_state", '"local" where reduce is sparse', self.optimizer_state)
+        _expect(
+            _is_number(self.patience, int | float) and self.patience > 0, name, "patience", "above 0", self.patience
+        )
+
+    def settings(self) -> Settings:
+        """For the protocol."""
+        weights = Dynamic(self.alpha, self.fill) if self.weights == "dynamic" else Constant()
+        every = self.global_every
+        if every is None and isinstance(self.reduce, SparDL):
+            every = _GLOBAL_EVERY
+        return Settings(self.group, weights, self.window, every, self.patience)
+
+    def require_fitting(self, ranks: int) -> None:
+        """One rank can do with any group: there is nobody to wait for."""
+        fits = isinstance(self.group, str) or self.group <= ranks or ranks == 1
+        _expect(fits, "PartialReduce", "group", f"at most {ranks}, which is all ranks there are", self.group)
+
+
+_WEIGHTS, _STATES = ("constant", "dynamic"), ("local", "average", "adopt")
+_GLOBAL_EVERY = 50
+
 Sync: TypeAlias = SparDL | Dense
+System: TypeAlias = RNA | PartialReduce
 _RANKS_MAY_DIFFER_IN = ("backend", "profile")
 
 
@@ -185,10 +286,10 @@ def settings_of(sync: Sync) -> dict[str, str]:
     return {"sync": f"{type(sync).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"}
 
 
-def require_fitting(sync: "Sync | RNA", ranks: int) -> None:
+def require_fitting(sync: Sync | System, ranks: int) -> None:
     """Raises if this number of ranks cannot synchronise so: what the first step would find out."""
-    if isinstance(sync, RNA):
-        sync.first_groups(ranks)
+    if isinstance(sync, System):
+        sync.require_fitting(ranks)
     elif isinstance(sync, SparDL):
         options = {
             name: getattr(sync, name) for name in ("algorithm", "teams", "sag", "residual", "wire", "wire_dtype")
@@ -201,7 +302,11 @@ def _expect(condition: object, where: str, name: str, expected: str, got: object
         raise ValueError(f"{where}: expected {name} to be {expected}, got {got!r}")
 
 
-def _expect_density(density: object) -> float:
-    number = isinstance(density, int | float) and not isinstance(density, bool)
-    _expect(number and 0 < density <= 1, "SparDL", "density", "a number above 0 and at most 1", density)  # type: ignore[operator]
-    return float(density)  # type: ignore[arg-type]
+def _is_number(value: object, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _expect_density(density: Any) -> float:
+    number = _is_number(density, int | float) and 0 < density <= 1
+    _expect(number, "SparDL", "density", "a number above 0 and at most 1", density)
+    return float(density)

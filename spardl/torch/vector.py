@@ -1,6 +1,6 @@
 """All trained parameters seen as one vector: their gradients, their weights."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,16 @@ class ModelVector:
         self.dtype = np.dtype(np.float64 if wide else np.float32)
         self.size = sum(parameter.numel() for parameter in parameters.values())
 
+    def parameters(self) -> Iterable[torch.nn.Parameter]:
+        return self._parameters.values()
+
     def has(self, parameter: torch.nn.Parameter) -> bool:
         return id(parameter) in self._ids
 
     def gradient(self) -> npt.NDArray[Any]:
         """A new vector; zero where there is no gradient, also in rows that a sparse gradient does not have."""
         vector = np.empty(self.size, self.dtype)
-        for parameter, view in self._views(vector):
+        for parameter, view in self.views(vector):
             grad = parameter.grad
             if grad is None:
                 view.zero_()
@@ -38,6 +41,24 @@ class ModelVector:
             else:
                 view.zero_().add_(grad.to(view.device))
         return vector
+
+    def require_finite_gradients(self, rank: int) -> None:
+        """As ``require_finite``, one parameter at a time."""
+        for name, parameter in self._parameters.items():
+            grad = parameter.grad
+            if grad is None:
+                continue
+            values = grad.coalesce().values() if grad.layout == torch.sparse_coo else grad
+            # One number per parameter; only where that is not finite, which may be an overflow, all are looked at.
+            if bool(torch.isfinite(values.detach().sum())):
+                continue
+            finite = torch.isfinite(values.detach()).flatten()
+            if not bool(finite.all()):
+                index = int(torch.argmin(finite.to(torch.uint8)))
+                value = values.flatten()[index].item()
+                raise NonFiniteGradient(
+                    f"non-finite gradient of {name!r} on rank {rank} at index {index}: {value}", rank=rank, index=index
+                )
 
     def require_finite(self, gradient: npt.NDArray[Any], rank: int) -> None:
         """Raises with the name of the parameter whose gradient, on this ``rank``, is not finite."""
@@ -52,7 +73,7 @@ class ModelVector:
             ) from None
 
     def set_gradient(self, vector: npt.NDArray[Any]) -> None:
-        for parameter, view in self._views(vector):
+        for parameter, view in self.views(vector):
             if parameter.grad is not None and parameter.grad.layout != torch.strided:
                 parameter.grad = None  # has no room for all rows
             hand_over(parameter, view)
@@ -60,18 +81,22 @@ class ModelVector:
     def weights(self) -> npt.NDArray[Any]:
         """A new vector."""
         vector = np.empty(self.size, self.dtype)
-        for parameter, view in self._views(vector):
-            view.copy_(parameter.detach())
+        self.read_weights(vector)
         return vector
+
+    def read_weights(self, vector: npt.NDArray[Any]) -> None:
+        """Into a vector that is there."""
+        for parameter, view in self.views(vector):
+            view.copy_(parameter.detach())
 
     @torch.no_grad()
     def set_weights(self, vector: npt.NDArray[Any]) -> None:
-        for parameter, view in self._views(vector):
+        for parameter, view in self.views(vector):
             parameter.copy_(view)
 
     @torch.no_grad()
     def move_weights(self, delta: npt.NDArray[Any]) -> None:
-        for parameter, view in self._views(delta):
+        for parameter, view in self.views(delta):
             parameter.add_(view)
 
     def place_of(self, index: int) -> tuple[str, int]:
@@ -92,7 +117,8 @@ class ModelVector:
             "dtype": self.dtype.name,
         }
 
-    def _views(self, vector: npt.NDArray[Any]) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+    def views(self, vector: npt.NDArray[Any]) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        """Of each parameter its part of the vector, in its own shape."""
         flat, start = torch.from_numpy(vector), 0
         for parameter in self._parameters.values():
             yield parameter, flat.as_strided(parameter.size(), memory_strides(parameter), start)

@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from spardl.effects import Next, Post, Process
+from spardl.effects import Next, Process
 from spardl.notes import Note
-from spardl.protocols.liveness import PULSE, Ping
+from spardl.protocols.liveness import PULSE, Correspondence, Ping
 from spardl.protocols.rna.notes import (
     SCHEDULER,
     WORKER,
@@ -50,9 +50,9 @@ class Scheduler:
         self._number = 0  # of the attempt: no two have the same
         self._members: set[int] = set()  # of the attempt
         self._prepared: set[int] = set()
-        self._attendance = _Attendance(ranks)
+        self._correspondence = Correspondence()
+        self._attendance = _Attendance(ranks, self._correspondence.silent)
         self._progress = _Progress(ranks)
-        self._kept: dict[int, list[tuple[str, Note]]] = {}  # for silent ranks: MPI's buffers would fill up
 
     def run(self) -> Process[int]:
         """Returns how many rounds there were."""
@@ -142,10 +142,8 @@ class Scheduler:
         if mail is None:
             return None
         sender: int = mail.sender
-        if sender in self._attendance.silent:
+        if (yield from self._correspondence.hear_from(sender)):
             self._attendance.come_back(sender)
-            for process, kept in self._kept.pop(sender, []):
-                yield Post(sender, process, kept)
         self._take_in(sender, mail.note)
         return sender
 
@@ -166,10 +164,7 @@ class Scheduler:
 
     def _tell_all(self, note: Note, ranks: Iterable[int] | None = None, process: str = WORKER) -> Process[None]:
         for rank in self._ranks if ranks is None else sorted(ranks):
-            if rank in self._attendance.silent:
-                self._kept.setdefault(rank, []).append((process, note))
-            else:
-                yield Post(rank, process, note)
+            yield from self._correspondence.tell(rank, process, note)
 
 
 _SOMEBODY, _NOBODY = {-1}, set[int]()
@@ -178,10 +173,10 @@ _SOMEBODY, _NOBODY = {-1}, set[int]()
 class _Attendance:
     """Who has gradients, who may still bring some, and who does not answer."""
 
-    def __init__(self, ranks: Sequence[int]) -> None:
+    def __init__(self, ranks: Sequence[int], silent: set[int]) -> None:
         self._ready: set[int] = set()
         self._working = set(ranks)
-        self.silent: set[int] = set()
+        self.silent = silent
         self.ready, self.working = Roster(), Roster(ranks)  # of those who are not silent
 
     @property
@@ -209,7 +204,6 @@ class _Attendance:
             self.working.discard(rank)
 
     def come_back(self, rank: int) -> None:
-        self.silent.discard(rank)
         if rank in self._ready:
             self.ready.add(rank)
         if rank in self._working:

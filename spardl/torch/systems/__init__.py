@@ -3,9 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from spardl.torch.sync import RNA
+from spardl.torch.sync import RNA, PartialReduce
 from spardl.torch.systems.handle import SystemHandle
+from spardl.torch.systems.preduce import PartialReduceHandle, PartialReduceSystem
 from spardl.torch.systems.rna import RnaHandle, RnaSystem
 from spardl.torch.systems.system import Setup, System
 
-SYSTEMS: dict[type, tuple[type[SystemHandle], Callable[[Any, Setup], System]]] = {RNA: (RnaHandle, RnaSystem)}
+SYSTEMS: dict[type, tuple[type[SystemHandle], Callable[[Any, Setup], System]]] = {
+    RNA: (RnaHandle, RnaSystem),
+    PartialReduce: (PartialReduceHandle, PartialReduceSystem),
+}

@@ -49,7 +49,7 @@ class SystemHandle:
         self._optimizer, self._model, self._parameters = optimizer, model, dict(parameters)
         self._group, self._timeout = group, timeout
         self._vector, self._own_step = ModelVector(parameters), optimizer.step
-        self._system = make(Setup(optimizer, self._own_step, parameters, self._vector, group, timeout))
+        self._system = make(Setup(optimizer, model, self._own_step, parameters, self._vector, group, timeout))
         self._unchanged, self._amp = Unchanged(optimizer, self._parameters), NoScaler([optimizer])
         self._replicas = ReplicaWatch(parameters, group, verify_every, {}, timeout)
         self._arrivals = Arrivals(self._parameters, once=False)
@@ -146,6 +146,11 @@ class SystemHandle:
                     stacklevel=2,
                 )
             self.finish()
+
+    @property
+    def iteration(self) -> int:
+        """How many updates the weights have seen, over all of training: for loops and learning rates to follow."""
+        return self._system.updates
 
     @property
     def metrics(self) -> Metrics:

@@ -18,11 +18,7 @@ from spardl.protocols.rna.policies import All
 from spardl.protocols.rna.program import rna
 from spardl.protocols.rna.training import Round, Training
 from spardl.protocols.rna.waiting import Summed, Weighted
-from spardl.runtime import farewell
-from spardl.runtime.mpi import Task, shared_channel
-from spardl.runtime.neighbour import State
 from spardl.runtime.process import Program
-from spardl.runtime.stall import answering_grace, blamed, longer_limit
 from spardl.timeline.traced import traced_kernels
 from spardl.torch.local_steps import LocalSteps
 from spardl.torch.round_step import RoundStep, require_fitting
@@ -40,9 +36,9 @@ class RnaSystem(System):
     name = "RNA"
 
     def __init__(self, sync: RNA, setup: Setup) -> None:
-        super().__init__()
+        super().__init__(setup)
         require_fitting(setup.optimizer, sync)
-        self._sync, self._setup, self._vector = sync, setup, setup.vector
+        self._sync = sync
         self._part = self._make_part()
         self._local = LocalSteps(setup.optimizer, self._vector)
         self._terms = Terms(setup.optimizer)
@@ -70,16 +66,7 @@ class RnaSystem(System):
         sync, me, timeout = self._sync, self._setup.group.me, self._setup.timeout
         self._group_size = next(len(group) for group in self.groups if me in group)
         self._version = 0  # rounds applied since
-        self._training = Training(
-            me,
-            self.groups,
-            sync.staleness,
-            limit=timeout,
-            grace=answering_grace(timeout),
-            metrics=self.metrics,
-            blame=self._blame,
-            advice=longer_limit(),
-        )
+        self._training = Training(me, self.groups, sync.staleness, **self._waiting())
         program = rna(
             me,
             self.groups,
@@ -146,15 +133,6 @@ class RnaSystem(System):
         if self._training.leads_one_of_several:
             yield from self._training.push(self._vector.weights())
 
-    def _blame(self, silent: frozenset[int]) -> tuple[int, ...]:
-        """Ranks that the error names: who is seen stopped or dead, if anybody is."""
-        group = self._setup.group
-        states = group.neighbours()
-        gone, runs = ({at for at, state in states.items() if state is kind} for kind in (State.GONE, State.RUNS))
-        ranks = tuple(group.ranks[at] for at in blamed(set(silent), gone, runs))
-        farewell.lose(group.line, ranks)
-        return ranks
-
     # -- meetings ------------------------------------------------------------------------------------------------------
 
     @property
@@ -179,12 +157,7 @@ class RnaSystem(System):
         group = self._setup.group
         share = self._vector.weights() / group.size
         mean = np.empty_like(share)
-        average = dense_ring(group.size, group.me, share, mean)
-        task = Task(shared_channel(group), average, self._setup.timeout, "RNA's average of all groups")
-        began = time.perf_counter()
-        task.wait()
-        self.totals.communicated += time.perf_counter() - began
-        self.traffic.add(task.traffic)
+        self._together(dense_ring(group.size, group.me, share, mean), "RNA's average of all groups")
         self._vector.set_weights(mean)
 
     # -- what is owed --------------------------------------------------------------------------------------------------
