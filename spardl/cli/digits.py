@@ -37,13 +37,14 @@ class Outcome:
     same_bits: bool
     weights: str  # a digest of the bits
     iterations_per_second: float  # of a rank, the mean over ranks
-    rounds_per_second: float  # of rank 0's group, if there are several
+    rounds_per_second: float  # of rank 0's group, if there are several; of Partial Reduce, all groups
     contributors: float  # per round, on average
     dropped: int  # gradients that were too old, of all ranks
     waited_seconds: float  # the mean over ranks of how long training waited for others
     waited_by_rank: list[float]
     groups: str  # of ranks, in the end
     staleness: dict[int, int]  # rounds that a gradient was behind → how many, of all ranks
+    rho: float | None  # of Partial Reduce's groups: how slowly models spread, from 0 to 1
     history: list[tuple[float, float]]  # seconds, and the mean loss of an epoch, of rank 0
 
 
@@ -128,6 +129,7 @@ def _sum_up(comm: MPI.Intracomm, course: Course, spent: Spent, accuracy: float) 
     timeout = default_timeout()
     everyone = gather_json(resolve(comm, timeout), mine, timeout, "comparing results")
     longest = max(told["seconds"] for told in everyone)
+    graph = handle.sync_graph if isinstance(handle, spt.PartialReduceHandle) else None
     return Outcome(
         accuracy=accuracy,
         loss=float(np.mean([told["loss"] for told in everyone])),
@@ -139,13 +141,14 @@ def _sum_up(comm: MPI.Intracomm, course: Course, spent: Spent, accuracy: float) 
         same_bits=len({told["weights"] for told in everyone}) == 1,
         weights=mine["weights"],
         iterations_per_second=sum(told["iterations"] for told in everyone) / comm.size / longest,
-        rounds_per_second=spent.steps / longest,
+        rounds_per_second=(spent.steps if graph is None else graph["groups"]) / longest,
         contributors=float(np.mean(metrics.contributors)) if metrics.contributors else float(comm.size),
         dropped=sum(told["dropped"] for told in everyone),
         waited_seconds=float(np.mean([told["waited"] for told in everyone])),
         waited_by_rank=[told["waited"] for told in everyone],
         groups=_groups(handle),
         staleness=dict(sum((Counter(dict(told["staleness"])) for told in everyone), Counter())),
+        rho=None if graph is None else graph["rho"],
         history=[(epoch.seconds, epoch.loss) for epoch in epochs],
     )
 

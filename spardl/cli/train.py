@@ -25,16 +25,22 @@ if TYPE_CHECKING:
 _STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 
 
-SYNCS = ("spardl", "dense", "rna", "rna-sparse", "rna-groups", "rna-sparse-groups", "majority", "solo", "bsp")
+SYNCS = (
+    *("spardl", "dense", "rna", "rna-sparse", "rna-groups", "rna-sparse-groups", "majority", "solo", "bsp"),
+    *("preduce", "preduce-dynamic", "preduce-sparse"),
+)
 
 
-class Teams(click.ParamType[int | str]):
-    """A number, or ``auto``."""
+class NumberOrAuto(click.ParamType[int | str]):
+    """A number from ``least`` on, or ``auto``."""
 
     name = "number|auto"
 
+    def __init__(self, least: int) -> None:
+        self._least = least
+
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int | str:
-        return "auto" if value == "auto" else int(click.IntRange(1).convert(value, parameter, context))
+        return "auto" if value == "auto" else int(click.IntRange(self._least).convert(value, parameter, context))
 
 
 @click.command()
@@ -45,16 +51,22 @@ class Teams(click.ParamType[int | str]):
     multiple=True,
     default=("spardl",),
     help="How gradients are synchronised; give several to compare. rna, majority, solo: whoever is ready takes part, "
-    "rna-sparse: with SparDL, -groups: within groups of similar speed; bsp: the same, waiting for all.  "
+    "rna-sparse: with SparDL, -groups: within groups of similar speed; bsp: the same, waiting for all; preduce: groups "
+    "of whoever is ready average their models, -dynamic: those behind count less, -sparse: the largest differences.  "
     "[default: spardl]",
 )
 @click.option("--density", type=click.FloatRange(0, 1, min_open=True), default=0.01, show_default=True)
 @click.option(
     "--teams",
-    type=Teams(),
+    type=NumberOrAuto(1),
     multiple=True,
     default=(1,),
     help="Must divide the number of ranks, or auto; give several to compare.  [default: 1]",
+)
+@click.option(
+    "--group",
+    type=NumberOrAuto(2),
+    help="How many ranks form a group of preduce, or auto.  [default: half of the ranks, at least 2]",
 )
 @click.option("--residual", type=click.Choice(["global", "partial", "local"]), default="global", show_default=True)
 @click.option("--warmup", type=click.IntRange(0), default=0, show_default=True, help="Steps with higher densities.")
@@ -91,6 +103,7 @@ def train(
     syncs: tuple[str, ...],
     density: float,
     teams: tuple[int | str, ...],
+    group: int | str | None,
     residual: str,
     warmup: int,
     epochs: int,
@@ -111,6 +124,7 @@ def train(
     mpirun -n 6 spardl train --sync dense --sync spardl --teams 2
     mpirun -n 4 spardl train --checkpoint saved
     mpirun -n 6 spardl train --sync bsp --sync rna --sync rna-sparse --delay uniform:0:50ms
+    mpirun -n 6 spardl train --sync bsp --sync preduce --sync preduce-dynamic --group 3 --delay slow-half:50:100ms
     """
     if timeline_path is not None:
         os.environ[environment.TIMELINE.name] = str(timeline_path)
@@ -136,12 +150,20 @@ def train(
         fail_together(comm, click.UsageError(f"--batch {batch} leaves some of the {comm.size} ranks without images"))
     from spardl.cli.course import Job
 
-    runs = _choose(syncs, density, teams, residual, warmup)
+    size = max(2, comm.size // 2) if group is None else group
+    if isinstance(size, int) and size > max(2, comm.size):
+        fail_together(comm, click.UsageError(f"--group {size} is more than the {comm.size} ranks there are"))
+    runs = _choose(syncs, density, teams, size, residual, warmup)
     _compare(runs, Job(epochs, batch, lr, seed, delay, seconds), folder, json_path, plot_path)
 
 
 def _choose(
-    names: tuple[str, ...], density: float, teams: tuple[int | str, ...], residual: str, warmup: int
+    names: tuple[str, ...],
+    density: float,
+    teams: tuple[int | str, ...],
+    group: int | str,
+    residual: str,
+    warmup: int,
 ) -> "dict[str, Sync]":
     """What to compare, by the names that the table will show."""
     import spardl.torch as spt
@@ -155,6 +177,9 @@ def _choose(
         "majority": spt.RNA(policy=spt.Majority()),
         "solo": spt.RNA(policy=spt.Solo()),
         "bsp": spt.RNA(policy=spt.All()),
+        "preduce": spt.PartialReduce(group, "constant"),
+        "preduce-dynamic": spt.PartialReduce(group, "dynamic"),
+        "preduce-sparse": spt.PartialReduce(group, "constant", reduce=spt.SparDL(density=density)),
     }
     runs: dict[str, Sync] = {}
     for name in names:
@@ -258,6 +283,7 @@ def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
         Column("groups", "groups"),
         Column("dropped", "dropped", ",d"),
         Column("waited, s", "waited_seconds", ".2f"),
+        Column("ρ", "rho", ".2f"),
     ]
     rows = []
     for name, outcome in outcomes.items():

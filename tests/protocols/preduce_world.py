@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from spardl.collectives.allgather import gather
 from spardl.effects import Compute
 from spardl.protocols.preduce.history import GroupHistory
 from spardl.protocols.preduce.model import Model
+from spardl.protocols.preduce.notes import Assemble
 from spardl.protocols.preduce.parts import DensePart, SparsePart
 from spardl.protocols.preduce.program import preduce
 from spardl.protocols.preduce.training import Training
@@ -20,6 +22,19 @@ N = 7
 UNIT = float(math.lcm(*range(1, 9)) ** 4)  # divided by the size of any group, several times in a row
 
 
+class Seen(NamedTuple):
+    """Of a group, by one of its members: its model before, and after."""
+
+    group: Assemble
+    offered: tuple
+    after: tuple
+
+
+def share_of(group):
+    """A member's weight, as a fraction."""
+    return Fraction(group.weight).limit_denominator(1000)
+
+
 @dataclass
 class Replica:
     """What training of one rank has seen."""
@@ -27,7 +42,7 @@ class Replica:
     training: Training
     model: np.ndarray
     moved: np.ndarray  # by its own steps
-    groups: list = field(default_factory=list)  # number, members, model after it
+    groups: list = field(default_factory=list)
 
     def train(self, moves, slowness, pace, fails_at=None, until=None):
         for number, move in enumerate(moves):
@@ -40,8 +55,8 @@ class Replica:
             self.model = self.model + move
             self.moved += move
             mean = yield from self.training.average(Model(self.model.copy(), N))
-            self.model = np.array(mean.result.values)
-            self.groups.append((mean.group, tuple(self.model)))
+            offered, self.model = self.model, np.array(mean.result.values)
+            self.groups.append(Seen(mean.group, tuple(offered), tuple(self.model)))
         yield from self.training.close()
         return self
 
@@ -50,7 +65,7 @@ class ExactPart:
     """Averages in fractions, which no rounding can hide anything in."""
 
     def average(self, group, me, offer):
-        share = Fraction(group.weight).limit_denominator(1000)
+        share = share_of(group)
         text = " ".join(str(share * value) for value in offer.values)
         frames = yield from gather(
             range(len(group.members)), group.members.index(me), np.frombuffer(text.encode(), "u1")

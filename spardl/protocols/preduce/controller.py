@@ -143,7 +143,8 @@ class Controller:
         """After so many groups, or if somebody who was silent does not know the last average of all."""
         every = self._settings.global_every
         return every is not None and (
-            self._since_global >= every or any(queued.signal.anchor != self._anchor for queued in self._queue)
+            self._since_global + len(self._groups) >= every
+            or any(queued.signal.anchor != self._anchor for queued in self._queue)
         )
 
     def _assemble(self, ranks: list[int], everyone: bool) -> Process[None]:
