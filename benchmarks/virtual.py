@@ -5,6 +5,7 @@
     python benchmarks/virtual.py table --ranks 4096             # the paper's Table 1, from makespans
     python benchmarks/virtual.py rna --ranks 1024 --rounds 200  # RNA with uneven ranks
     python benchmarks/virtual.py ranks --plot docs/virtual.png  # time against P
+    python benchmarks/virtual.py preduce                        # Partial Reduce beside its paper's Table 1
     python benchmarks/virtual.py suite --results bench-results  # against what benchmarks/suite.py has measured
 
 Only sizes are sent, but by RNA, which sums eight numbers. Where every rank sends to every other, as in TopkDSA and
@@ -21,6 +22,7 @@ from statistics import median
 
 import arguments
 from targets import at_most
+from virtual_preduce import JITTER, PREDUCE_CAPTION, PREDUCE_COLUMNS, preduce_rows
 from virtual_rna import rna_programs
 from virtual_suite import SUITE_COLUMNS, compare
 
@@ -225,6 +227,13 @@ def draw(rows: list[Row], args: argparse.Namespace) -> None:
     draw_times(measured, RANKS, args.plot)
 
 
+# -- Partial Reduce ----------------------------------------------------------------------------------------------------
+
+
+def preduce(args: argparse.Namespace) -> Iterator[Row]:
+    return preduce_rows(args.rounds, args.ranks, args.jitter)
+
+
 # -- against the emulated cluster --------------------------------------------------------------------------------------
 
 
@@ -235,6 +244,8 @@ def suite(args: argparse.Namespace) -> Iterator[Row]:
 def caption(what: str, rows: list[Row]) -> str:
     if what == "table":
         return TABLE_CAPTION
+    if what == "preduce":
+        return PREDUCE_CAPTION
     if what != "suite":
         return LABEL
     errors = [abs(row["error_percent"]) for row in rows]
@@ -255,19 +266,23 @@ TASKS: dict[str, Task] = {
     "table": ("the paper's Table 1 from makespans", table, TABLE_COLUMNS),
     "rna": ("RNA", rna, RNA_COLUMNS),
     "ranks": ("time against the number of ranks", ranks, RANKS_COLUMNS),
+    "preduce": ("Partial Reduce beside its paper", preduce, PREDUCE_COLUMNS),
     "suite": ("virtual time against an emulated cluster", suite, SUITE_COLUMNS),
 }
+BY_NAME_ONLY = ("preduce", "suite")
 
 
 def parse_args() -> argparse.Namespace:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("what", nargs="*", help=f"of {', '.join(TASKS)} (default: all but suite)")
-    flags.add_argument("--ranks", type=int, default=4096, help="the most (default: %(default)s; of RNA 1024)")
+    flags.add_argument("what", nargs="*", help=f"of {', '.join(TASKS)} (default: all but {' and '.join(BY_NAME_ONLY)})")
+    most = "the most (default: %(default)s; of RNA 1024, of preduce 256)"
+    flags.add_argument("--ranks", type=int, default=4096, help=most)
     flags.add_argument("--pairs", type=int, default=512, help="the most where all send to all (default: %(default)s)")
     flags.add_argument("--size", type=int, default=SIZES["vgg16"], help="of the gradient (default: %(default)s)")
     flags.add_argument("--density", type=float, default=0.01, help="share to keep (default: %(default)s)")
-    flags.add_argument("--rounds", type=int, default=200, help="of RNA (default: %(default)s)")
+    flags.add_argument("--rounds", type=int, default=200, help="of RNA; of preduce, steps of a rank (default: 200)")
     flags.add_argument("--pace", default="uniform:10:50ms", help="of RNA's ranks (default: %(default)s)")
+    flags.add_argument("--jitter", type=float, default=JITTER, help="of steps in preduce (default: %(default)s)")
     flags.add_argument("--profile", type=Path, help="whose kernels' times to take (default: measured here)")
     flags.add_argument("--results", type=Path, help="a folder that benchmarks/suite.py has written, for suite")
     flags.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
@@ -278,7 +293,7 @@ def parse_args() -> argparse.Namespace:
         flags.error(f"expected some of {', '.join(TASKS)}, got {unknown[0]}")
     if "suite" in args.what and args.results is None:
         flags.error("suite needs --results")
-    args.what = args.what or [name for name in TASKS if name != "suite"]
+    args.what = args.what or [name for name in TASKS if name not in BY_NAME_ONLY]
     args.k = round(args.density * args.size)
     return args
 

@@ -54,9 +54,10 @@ class Travelling:
 
     def _buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Floats and integers. Code may have put other tensors in the place of those at the start."""
-        buffers = [getattr(module, name) for module, name in self._owners]
+        found = (getattr(module, name).detach() for module, name in self._owners)
+        buffers = [torch.view_as_real(buffer) if buffer.is_complex() else buffer for buffer in found]
         floats = [buffer for buffer in buffers if buffer.is_floating_point()]
-        return floats, [buffer for buffer in buffers if not (buffer.is_floating_point() or buffer.is_complex())]
+        return floats, [buffer for buffer in buffers if not buffer.is_floating_point()]
 
     @torch.no_grad()
     def unpack(self, model: Model, layout: str | None = None, *, state: bool = True) -> None:
@@ -108,7 +109,7 @@ class _OptimizerState:
             for name, value in self._optimizer.state.get(parameter, {}).items():
                 if value is not None:
                     (moments if _is_moment(name, value, parameter) else counters).add(name)
-        return ",".join(sorted(moments)) + ";" + ",".join(sorted(counters - moments))
+        return _layout(moments, counters)
 
     def read(self, moments: list[str], counters: list[str], values: Values) -> npt.NDArray[np.float64]:
         """Moments into ``values``, one after the other; returns the counters."""
@@ -134,7 +135,7 @@ class _OptimizerState:
 
     def _write_one(self, parameter: torch.nn.Parameter, moments: Tensors, counters: dict[str, float]) -> None:
         state = self._optimizer.state.get(parameter) or {}
-        if not state and not any(moment.any() for moment in moments.values()):
+        if not state and not any(moment.any() for moment in moments.values()) and not any(counters.values()):
             return  # nobody has any yet
         for name, moment in moments.items():
             if state.get(name) is None:
@@ -149,6 +150,11 @@ class _OptimizerState:
         self._optimizer.state[parameter] = state
 
 
+def _layout(moments: set[str], counters: set[str]) -> str:
+    """A name in both has a single number for each parameter, also for those that are single numbers: a counter."""
+    return ",".join(sorted(moments - counters)) + ";" + ",".join(sorted(counters))
+
+
 def _names(layout: str) -> tuple[list[str], list[str]]:
     moments, _, counters = layout.partition(";")
     return [name for name in moments.split(",") if name], [name for name in counters.split(",") if name]
@@ -157,8 +163,8 @@ def _names(layout: str) -> tuple[list[str], list[str]]:
 def union_of(layouts: list[str]) -> str:
     """What one of them at least has."""
     both = [_names(layout) for layout in layouts]
-    moments, counters = (sorted({name for names in kind for name in names}) for kind in zip(*both, strict=True))
-    return ",".join(moments) + ";" + ",".join(counters)
+    moments, counters = ({name for names in kind for name in names} for kind in zip(*both, strict=True))
+    return _layout(moments, counters)
 
 
 def _is_moment(name: str, value: Any, parameter: torch.nn.Parameter) -> bool:

@@ -87,7 +87,7 @@ def make_part(k):
 
 
 def replicas(
-    counts, rng, settings, *, k=None, limit=1e6, grace=5.0, fails=None, slowness=(0, 1, 5, 20), pace=0.01, until=None
+    counts, rng, settings, *, k=None, limit=2e3, grace=5.0, fails=None, slowness=(0, 1, 5, 20), pace=0.01, until=None
 ):
     """Replicas, their programs and the groups that there were; a count says how many steps a rank makes.
 

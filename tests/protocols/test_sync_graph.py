@@ -66,6 +66,15 @@ def test_components_are_of_the_last_groups_and_those_queued():
     assert len(set(parts.values())) == 3
 
 
+def test_parts_that_meet_by_any_of_their_ranks_are_one():
+    history = GroupHistory(6, 9)
+    for members in [(0, 1), (2, 3), (1, 3), (4, 5)]:
+        history.add(members)
+    parts = history.components([])
+    assert len({parts[rank] for rank in range(4)}) == 1
+    assert parts[4] == parts[5] != parts[0]
+
+
 def test_a_history_is_saved_and_loaded():
     history = GroupHistory(4, 5)
     for members in [(0, 1), (1, 2), (2, 3), (0, 3), (0, 1), (1, 3)]:

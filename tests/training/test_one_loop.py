@@ -12,6 +12,9 @@ SYNCS = [
     spt.SparDL(density=0.2),
     spt.RNA(policy=spt.All()),
     spt.RNA(spt.SparDL(density=0.2), policy=spt.All()),
+    spt.PartialReduce(),
+    spt.PartialReduce(weights="constant", optimizer_state="average"),
+    spt.PartialReduce(reduce=spt.SparDL(density=0.2)),
 ]
 
 

@@ -217,7 +217,6 @@ class Controller:
     def _leave_out(self, rank: int) -> Process[None]:
         del self._asked[rank]
         self._correspondence.silent.add(rank)
-        self._queue.set_aside(rank)
         for group in list(self._groups.values()):
             if rank in group.missing:
                 del self._groups[group.number]

@@ -14,7 +14,8 @@ class Model(NamedTuple):
     """One rank's, as vectors. Those of all ranks are as long.
 
     ``values`` has weights, then what travels with them by the same mean (buffers), then the optimizer's state, which
-    begins at ``state``. Of ``counts`` and ``numbers`` the group gets the largest each.
+    begins at ``state``. Of ``counts`` the group gets the largest each, and so of
+    ``numbers``, which are the optimizer's, unless the state is adopted.
     """
 
     values: Values

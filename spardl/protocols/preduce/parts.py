@@ -10,7 +10,7 @@ from spardl.collectives.allgather import gather
 from spardl.collectives.dense_sum import dense_sum
 from spardl.collectives.frames import Frames
 from spardl.effects import Bytes, Collective
-from spardl.errors import WireError
+from spardl.errors import NonFiniteGradient, WireError
 from spardl.kernels.api import Kernels, Pair
 from spardl.protocols.preduce.model import Model, Values
 from spardl.protocols.preduce.notes import Assemble
@@ -22,8 +22,9 @@ from spardl.wire import Codec
 class DensePart:
     """Members sum what each has multiplied with its weight: all of them get the same bits.
 
-    ``adopts``: the optimizer's state is that of the freshest member, instead of the mean. Its two long buffers are used
-    again when the average has been taken. After a group that was called off somebody may still be reading them.
+    ``adopts``: the optimizer's state, its counters too, is that of the freshest member, instead of the mean. Its two
+    long buffers are used again when the average has been taken. After a group that was called off somebody may still be
+    reading them.
     """
 
     def __init__(self, adopts: bool = False) -> None:
@@ -34,13 +35,14 @@ class DensePart:
 
     def average(self, group: Assemble, me: int, offer: Model) -> Collective[Model]:
         own, total = self._in_use = self._take_buffers(offer.values)
-        np.multiply(offer.values, group.weight, out=own)
+        _weighed(offer.values, group.weight, out=own)
         if self._adopts:
             own[offer.state :] = offer.values[offer.state :] if me == group.freshest else 0
         position = group.members.index(me)
         yield from dense_sum(len(group.members), position, own, total)
-        counts, numbers = yield from _largest(len(group.members), position, offer)
-        return Model(total, offer.state, counts, numbers)
+        counts, numbers = yield from _everyones(len(group.members), position, offer)
+        freshest = group.members.index(group.freshest)
+        return Model(total, offer.state, _maximum(counts), numbers[freshest] if self._adopts else _maximum(numbers))
 
     def take(self, average: Model) -> Model:
         self._buffers = self._in_use
@@ -67,7 +69,6 @@ class SparsePart:
         self._dense = DensePart()
         self._against: Values = -anchor  # so that adding it subtracts
         self._kernels, self._codec = kernels, codec
-        self._frames = Frames(0, anchor.dtype, codec, size)
         self._selector = Selector(kernels, cut_blocks(size, k, 1), anchor.dtype, 0)
         self._difference = np.empty_like(anchor)
         self.size = size
@@ -76,12 +77,13 @@ class SparsePart:
     def average(self, group: Assemble, me: int, offer: Model) -> Collective["Model | _Change"]:
         if group.everyone:
             return (yield from self._dense.average(group, me, offer))
-        sent = self._select(offer)
-        total = yield from self._sum(group, me, sent)
+        position = group.members.index(me)
+        sent = self._select(offer, position)
+        total = yield from self._sum(group, position, sent)
         rest = Model(offer.values[self.size :], offer.state - self.size, offer.counts, offer.numbers)
-        if len(rest.values) + len(rest.counts) + len(rest.numbers):
-            rest = yield from self._dense.average(group, me, rest)
-        return _Change(offer, sent, total, rest)
+        if not len(rest.values) + len(rest.counts) + len(rest.numbers):
+            return _Change(offer, sent, total, None)
+        return _Change(offer, sent, total, (yield from self._dense.average(group, me, rest)))
 
     def take(self, average: "Model | _Change") -> Model:
         if isinstance(average, Model):
@@ -91,35 +93,41 @@ class SparsePart:
         offer, sent, total, rest = average
         self._apply(offer.values[: self.size], sent, total)
         self.entries = len(total[0])
+        if rest is None:
+            return offer
         offer.values[self.size :] = self._dense.take(rest).values
         return offer._replace(counts=rest.counts, numbers=rest.numbers)
 
-    def _select(self, offer: Model) -> Pair:
+    def _select(self, offer: Model, position: int) -> Pair:
         """This rank's largest differences, as they go on the wire."""
         selector = self._selector
-        selector.accumulate(offer.values[: self.size], self._against, self._difference)
-        ((indices, values),) = selector.select([0])
+        try:
+            selector.accumulate(offer.values[: self.size], self._against, self._difference)
+            ((indices, values),) = selector.select([0])
+        except NonFiniteGradient as error:
+            text = f"Partial Reduce: a weight on rank {position} is not finite, or is too large: at index {error.index}"
+            raise NonFiniteGradient(text, rank=position, index=error.index) from None
         selector.thresholds = selector.learnt()
         rounded, _ = self._codec.round(values)
         return indices, rounded
 
-    def _sum(self, group: Assemble, me: int, sent: Pair) -> Collective[Pair]:
+    def _sum(self, group: Assemble, position: int, sent: Pair) -> Collective[Pair]:
         """Everyone's differences, multiplied with their weights by whoever adds them up, in the order of members."""
-        position = group.members.index(me)
-        frame = self._frames.write(sent, 0, self.size)
+        coder = Frames(position, self._against.dtype, self._codec, self.size)
+        frame = coder.write(sent, 0, self.size)
         head = np.array([group.weight]).view(np.uint8)
         frames = yield from gather(range(len(group.members)), position, np.concatenate([head, frame]))
-        pairs = [self._weighted(message, source) for source, message in enumerate(frames)]
+        pairs = [self._read(message, source, coder) for source, message in enumerate(frames)]
         return self._kernels.add_many(pairs)
 
-    def _weighted(self, message: Bytes, source: int) -> Pair:
+    def _read(self, message: Bytes, source: int, coder: Frames) -> Pair:
         if len(message) < 8:
             raise WireError(f"{len(message)} bytes arrived from rank {source}, expected a weight and a frame")
         (weight,) = message[:8].copy().view(np.float64)
         if not 0 <= weight <= 1:
             raise WireError(f"a weight of {weight} arrived from rank {source}")
-        indices, values = self._frames.read(message[8:].copy(), source, 0, self.size)
-        return indices, values * values.dtype.type(weight)
+        indices, values = coder.read(message[8:].copy(), source, 0, self.size)
+        return indices, _weighed(values, float(weight))
 
     def _apply(self, weights: Values, sent: Pair, total: Pair) -> None:
         """``weights`` + total − sent; where this rank has sent, from the anchor on, so that members agree there."""
@@ -135,19 +143,30 @@ class _Change(NamedTuple):
     offer: Model
     sent: Pair
     total: Pair
-    rest: Model
+    rest: Model | None  # what travels with the weights, if anything does
 
 
-def _largest(
+def _weighed(values: Values, weight: float, out: Values | None = None) -> Values:
+    """``values`` × ``weight``, by a division: 3 is a float, 1/3 is not.
+
+    As a float32 1/3 is 3e-8 too large: three models that are averaged a million times would grow by 3 %.
+    """
+    number = values.dtype.type
+    negligible = weight < np.finfo(values.dtype).tiny  # its inverse is not finite
+    weighed: Values = np.multiply(values, number(0), out) if negligible else np.divide(values, number(1 / weight), out)
+    return weighed
+
+
+def _everyones(
     members: int, position: int, offer: Model
-) -> Collective[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]:
-    """Of everyone's counts and numbers, one by one."""
+) -> Collective[tuple[Sequence[npt.NDArray[np.int64]], Sequence[npt.NDArray[np.float64]]]]:
+    """Counts and numbers, by member."""
     if not len(offer.counts) + len(offer.numbers):
-        return offer.counts, offer.numbers
+        return [offer.counts] * members, [offer.numbers] * members
     frame = np.concatenate([offer.counts.view(np.uint8), offer.numbers.view(np.uint8)])
     frames = yield from gather(range(members), position, frame)
     counts, numbers = zip(*(_read(message, offer) for message in frames), strict=True)
-    return _maximum(counts), _maximum(numbers)
+    return counts, numbers
 
 
 def _read(message: Bytes, offer: Model) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from spardl.collectives.dense_rabenseifner import dense_rabenseifner
+from spardl.collectives.dense_sum import dense_sum
 from spardl.collectives.frames import numbers_in
 from spardl.collectives.spardl import SparDL
 from spardl.effects import Bytes, Collective, Flush
@@ -106,7 +106,7 @@ class DensePart(Part):
         if contribution is not None:
             own[:-1], own[-1] = contribution, 1
         total = np.empty_like(own)
-        yield from dense_rabenseifner(len(members), members.index(rank), own, total)
+        yield from dense_sum(len(members), members.index(rank), own, total)
         yield Flush("delivery of the sum")
         return self._sum(total)
 

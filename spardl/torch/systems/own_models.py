@@ -15,7 +15,7 @@ from spardl.torch.systems.handle import SystemHandle
 from spardl.torch.systems.system import System
 from spardl.torch.travelling import saved_buffers
 
-_PARTS = ("format", "kind", "ranks", "rank", "iteration", "weights", "buffers", "optimizer", "system")
+_PARTS = ("format", "kind", "ranks", "rank", "steps", "weights", "buffers", "optimizer", "system")
 
 
 class OwnModelsSystem(System):
@@ -60,7 +60,7 @@ class OwnModelsHandle(SystemHandle):
             "kind": self._kind,
             "ranks": self._group.size,
             "rank": self._group.me,
-            "iteration": self._system.updates,
+            "steps": self._system.updates,
             "weights": {name: p.detach().cpu().clone() for name, p in self._parameters.items()},
             "buffers": {name: b.detach().cpu().clone() for name, b in saved_buffers(self._model).items()},
             "optimizer": _on_host(self._optimizer.state_dict()),
@@ -107,7 +107,7 @@ class OwnModelsHandle(SystemHandle):
                 buffer.copy_(mine["buffers"][name])
         load_in_place(self._optimizer, mine["optimizer"])
         self._system.load_own_state(own)
-        self._system.moved(mine["iteration"])
+        self._system.moved(mine["steps"])
 
     def _require_alive(self) -> None:
         if (error := self._thread.door.error) is not None:
@@ -139,15 +139,15 @@ class OwnModelsHandle(SystemHandle):
             return states[rank], True
         average = saved.mapping(saved.part(state, "average"), "the average")
         parts = {part: saved.part(average, part) for part in ("weights", "buffers")}
-        latest = max(one["iteration"] for one in states)
-        return {**states[rank % len(states)], **parts, "iteration": latest}, False
+        latest = max(one["steps"] for one in states)
+        return {**states[rank % len(states)], **parts, "steps": latest}, False
 
     def _require_one_rank(self, state: Any) -> None:
         for name in _PARTS:
             saved.part(state, name)
         saved.nothing_but(_PARTS, state, "the state")
         saved.integer(state["rank"], "rank", 0, saved.integer(state["ranks"], "ranks", 1) - 1)
-        saved.integer(state["iteration"], "iteration", 0)
+        saved.integer(state["steps"], "steps", 0)
 
     def _require_fitting(self, state: Mapping[str, Any]) -> None:
         _require_tensors(state["weights"], dict(self._parameters), "parameter")
@@ -186,8 +186,10 @@ def _mean(states: list[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     averages = {}
     for name, first in states[0].items():
         stacked = torch.stack([state[name] for state in states])
-        wide = torch.promote_types(first.dtype, torch.float32) if first.is_floating_point() else first.dtype
-        averages[name] = stacked.to(wide).mean(0).to(first.dtype) if first.is_floating_point() else stacked.amax(0)
+        if first.is_floating_point() or first.is_complex():
+            averages[name] = stacked.to(torch.promote_types(first.dtype, torch.float32)).mean(0).to(first.dtype)
+        else:
+            averages[name] = stacked.amax(0)
     return averages
 
 

@@ -41,6 +41,6 @@ def summed(values, comm=world):
 
 def no_thread_is_left(within=0.0):
     deadline = time.monotonic() + within
-    while any(thread.name == "spardl-rna" for thread in threading.enumerate()):
+    while any(thread.name.startswith("spardl-") for thread in threading.enumerate()):
         assert time.monotonic() < deadline, threading.enumerate()
         time.sleep(0.01)
