@@ -1,4 +1,4 @@
-"""RNA's processes on real ranks. The programs assert; here they are started, under a limit that kills them."""
+"""Processes on real ranks. The programs assert; here they are started, under a limit that kills them."""
 
 from pathlib import Path
 
@@ -21,3 +21,8 @@ def test_a_stopped_rank_does_not_stop_the_others():
 @pytest.mark.parametrize("ranks", [2, 5])
 def test_the_same_processes_on_every_carrier(ranks):
     run(ranks, PROGRAMS / "same.py")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_groups_average_as_they_do_elsewhere(ranks):
+    run(ranks, PROGRAMS / "averages.py")
