@@ -77,6 +77,7 @@ setup(
         "cuda12": ["cupy-cuda12x>=14", "numba-cuda[cu12]>=0.30"],  # gradients on GPUs; which one the driver decides
         "cuda13": ["cupy-cuda13x>=14", "numba-cuda[cu13]>=0.30"],
         "train": ["torch>=2.6", "scikit-learn>=1.5"],  # spardl train
+        "graphs": ["networkx>=3.2"],  # spardl.graph
         "examples": ["torch>=2.6", "scikit-learn>=1.5", "matplotlib>=3.9", "pillow>=11"],  # examples/, benchmarks/
     },
     entry_points={"console_scripts": ["spardl = spardl.cli:main"]},

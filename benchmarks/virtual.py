@@ -6,6 +6,7 @@
     python benchmarks/virtual.py rna --ranks 1024 --rounds 200  # RNA with uneven ranks
     python benchmarks/virtual.py ranks --plot docs/virtual.png  # time against P
     python benchmarks/virtual.py preduce                        # Partial Reduce beside its paper's Table 1
+    python benchmarks/virtual.py hop --plot docs/hop.png        # Hop on the cluster of its paper
     python benchmarks/virtual.py suite --results bench-results  # against what benchmarks/suite.py has measured
 
 Only sizes are sent, but by RNA, which sums eight numbers. Where every rank sends to every other, as in TopkDSA and
@@ -22,6 +23,7 @@ from statistics import median
 
 import arguments
 from targets import at_most
+from virtual_hop import HOP_COLUMNS, STEP, draw_hop, hop_caption, hop_rows
 from virtual_preduce import JITTER, PREDUCE_CAPTION, PREDUCE_COLUMNS, preduce_rows
 from virtual_rna import rna_programs
 from virtual_suite import SUITE_COLUMNS, compare
@@ -234,6 +236,13 @@ def preduce(args: argparse.Namespace) -> Iterator[Row]:
     return preduce_rows(args.rounds, args.ranks, args.jitter)
 
 
+# -- Hop ---------------------------------------------------------------------------------------------------------------
+
+
+def hop(args: argparse.Namespace) -> Iterator[Row]:
+    return hop_rows(args.rounds, args.ranks, args.step, args.jitter)
+
+
 # -- against the emulated cluster --------------------------------------------------------------------------------------
 
 
@@ -246,6 +255,8 @@ def caption(what: str, rows: list[Row]) -> str:
         return TABLE_CAPTION
     if what == "preduce":
         return PREDUCE_CAPTION
+    if what == "hop":
+        return hop_caption(rows)
     if what != "suite":
         return LABEL
     errors = [abs(row["error_percent"]) for row in rows]
@@ -267,32 +278,38 @@ TASKS: dict[str, Task] = {
     "rna": ("RNA", rna, RNA_COLUMNS),
     "ranks": ("time against the number of ranks", ranks, RANKS_COLUMNS),
     "preduce": ("Partial Reduce beside its paper", preduce, PREDUCE_COLUMNS),
+    "hop": ("Hop on the cluster of its paper", hop, HOP_COLUMNS),
     "suite": ("virtual time against an emulated cluster", suite, SUITE_COLUMNS),
 }
-BY_NAME_ONLY = ("preduce", "suite")
+BY_NAME_ONLY = ("preduce", "hop", "suite")
 
 
 def parse_args() -> argparse.Namespace:
     flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("what", nargs="*", help=f"of {', '.join(TASKS)} (default: all but {' and '.join(BY_NAME_ONLY)})")
-    most = "the most (default: %(default)s; of RNA 1024, of preduce 256)"
+    flags.add_argument("what", nargs="*", help=f"of {', '.join(TASKS)} (default: all but {', '.join(BY_NAME_ONLY)})")
+    most = "the most (default: %(default)s; of RNA 1024, of preduce 256, of hop 512)"
     flags.add_argument("--ranks", type=int, default=4096, help=most)
     flags.add_argument("--pairs", type=int, default=512, help="the most where all send to all (default: %(default)s)")
     flags.add_argument("--size", type=int, default=SIZES["vgg16"], help="of the gradient (default: %(default)s)")
     flags.add_argument("--density", type=float, default=0.01, help="share to keep (default: %(default)s)")
-    flags.add_argument("--rounds", type=int, default=200, help="of RNA; of preduce, steps of a rank (default: 200)")
+    flags.add_argument("--rounds", type=int, default=200, help="of RNA; else steps of a rank (default: 200)")
     flags.add_argument("--pace", default="uniform:10:50ms", help="of RNA's ranks (default: %(default)s)")
-    flags.add_argument("--jitter", type=float, default=JITTER, help="of steps in preduce (default: %(default)s)")
+    flags.add_argument("--jitter", type=float, default=JITTER, help="of steps in preduce and hop (default: 0.05)")
+    flags.add_argument("--step", type=float, default=STEP, help="seconds of a step in hop (default: %(default)s)")
     flags.add_argument("--profile", type=Path, help="whose kernels' times to take (default: measured here)")
     flags.add_argument("--results", type=Path, help="a folder that benchmarks/suite.py has written, for suite")
     flags.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
-    flags.add_argument("--plot", type=Path, metavar="PATH", help="draw time against ranks to this file")
+    flags.add_argument("--plot", type=Path, metavar="PATH", help="draw what ranks or hop has found to this file")
     args = flags.parse_args()
     unknown = [name for name in args.what if name not in TASKS]
     if unknown:
         flags.error(f"expected some of {', '.join(TASKS)}, got {unknown[0]}")
     if "suite" in args.what and args.results is None:
         flags.error("suite needs --results")
+    if "hop" in args.what and args.rounds < 2:
+        flags.error("hop needs --rounds of at least 2: figures are of the second half")
+    if args.plot is not None and {"ranks", "hop"} <= {*args.what}:
+        flags.error("--plot draws ranks or hop, not both")
     args.what = args.what or [name for name in TASKS if name not in BY_NAME_ONLY]
     args.k = round(args.density * args.size)
     return args
@@ -308,6 +325,8 @@ def main() -> int:
         everything += [{"what": what, **row} for row in rows]
         if what == "ranks" and args.plot is not None:
             draw(rows, args)
+        if what == "hop" and args.plot is not None:
+            draw_hop(rows, args.plot)
     arguments.write_json(args, record.machine(kernels.load().name), everything)
     return int(any("MISSED" in row.values() or "NO" in row.values() for row in everything))
 

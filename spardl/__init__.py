@@ -1,7 +1,7 @@
 """Sparse all-reduce for data-parallel training on slow or uneven clusters.
 
-Names that need MPI are loaded when they are first used, so that importing spardl does not initialise it; and so is
-virtual time.
+Names that need MPI are loaded when they are first used, so that importing spardl does not initialise it; and so are
+graphs and virtual time.
 """
 
 from importlib import import_module
@@ -16,6 +16,7 @@ from spardl.sparse import SparseVector
 if TYPE_CHECKING:
     from spardl.allgather import allgather
     from spardl.allreduce import SparseAllreduce
+    from spardl.graphs import Graph, graph
     from spardl.runtime.mpi import run
     from spardl.runtime.virtual import virtual
 
@@ -26,6 +27,7 @@ __all__ = [
     "Deadlock",
     "Exchange",
     "Flush",
+    "Graph",
     "NonFiniteGradient",
     "OutOfStep",
     "PeerError",
@@ -37,12 +39,13 @@ __all__ = [
     "SparseVector",
     "WireError",
     "allgather",
+    "graph",
     "loopback",
     "run",
     "virtual",
 ]
 
-_LATE = {"virtual": "spardl.runtime.virtual"}  # few need it
+_LATE = {"Graph": "spardl.graphs", "graph": "spardl.graphs", "virtual": "spardl.runtime.virtual"}  # few need them
 _NEEDS_MPI = {
     "SparseAllreduce": "spardl.allreduce",
     "allgather": "spardl.allgather",

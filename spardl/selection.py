@@ -85,7 +85,10 @@ class Thresholds:
         for j, (new, expected) in enumerate(zip(found, self.expected(), strict=True)):
             if new > 0 and last[j] > 0:
                 growth[j] = (growth[j] + min(max(new / last[j], _GROWTH[0]), _GROWTH[1])) / 2
-                wanted = least_slack[j] + _SLACK_PER_SHORTFALL * max(0.0, 1 - new / expected)
+                short = (
+                    1 - new / expected if expected > 0 else 0.0
+                )  # it is 0 where the smallest of all numbers was last
+                wanted = least_slack[j] + _SLACK_PER_SHORTFALL * max(0.0, short)
                 slack[j] = min(max(wanted, _SLACK_DECAY * slack[j]), _SLACK_MAX)
             if new > 0:
                 last[j] = new

@@ -90,6 +90,14 @@ def test_fewer_non_zeros_than_wanted(selector, searches):
     assert searches == [0, 1, 2]  # from the second time on, every non-zero is a candidate
 
 
+def test_thresholds_of_the_smallest_numbers_there_are():
+    """Growing smaller, the next would be 0."""
+    smallest = 5e-324
+    after = Thresholds([smallest], [0.5], [0.05]).after([smallest], [0.01])
+    assert after.last == [smallest]
+    assert 0 < after.slack[0] <= 0.5
+
+
 def test_thresholds_change_only_on_commit(selector):
     before = selector.thresholds
     selector.accumulate(np.ones(N, np.float32), np.zeros(N, np.float32), np.empty(N, np.float32))

@@ -8,6 +8,7 @@ from spardl import __version__
 from spardl.cli.bench import bench
 from spardl.cli.cost import cost
 from spardl.cli.doctor import doctor
+from spardl.cli.graph import graph
 from spardl.cli.timeline import timeline
 from spardl.cli.train import train
 from spardl.runtime.limit import time_limit
@@ -36,5 +37,6 @@ def main() -> None:
 main.add_command(bench)
 main.add_command(cost)
 main.add_command(doctor)
+main.add_command(graph)
 main.add_command(timeline)
 main.add_command(train)

@@ -14,7 +14,7 @@ from torch import nn
 import spardl.torch as spt
 from spardl.delays import parse_delay
 
-Sync: TypeAlias = spt.SparDL | spt.Dense | spt.RNA | spt.PartialReduce
+Sync: TypeAlias = spt.SparDL | spt.Dense | spt.RNA | spt.PartialReduce | spt.Hop | spt.Gossip
 
 
 @dataclass(frozen=True, slots=True)

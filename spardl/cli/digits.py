@@ -45,6 +45,11 @@ class Outcome:
     groups: str  # of ranks, in the end
     staleness: dict[int, int]  # rounds that a gradient was behind → how many, of all ranks
     rho: float | None  # of Partial Reduce's groups: how slowly models spread, from 0 to 1
+    largest_gap: int | None  # iterations that a rank was ahead of a neighbour, where there is a graph
+    late: int | None  # updates of neighbours that came too late, of all ranks
+    skipped: int | None  # iterations that were jumped over, of all ranks
+    busy: int | None  # times that a neighbour had no time, of all ranks
+    distance: float | None  # of the replicas from their average in the end, the largest
     history: list[tuple[float, float]]  # seconds, and the mean loss of an epoch, of rank 0
 
 
@@ -123,6 +128,7 @@ def _sum_up(comm: MPI.Intracomm, course: Course, spent: Spent, accuracy: float) 
         "bytes": spent.bytes_sent,
         "waited": spent.waited,
         "dropped": metrics.dropped,
+        "graph": _on_graph(handle),
         "staleness": list(metrics.staleness.items()),
         "weights": hashlib.blake2b(weights.tobytes()).hexdigest(),
     }
@@ -148,6 +154,7 @@ def _sum_up(comm: MPI.Intracomm, course: Course, spent: Spent, accuracy: float) 
         waited_by_rank=[told["waited"] for told in everyone],
         groups=_groups(handle),
         staleness=dict(sum((Counter(dict(told["staleness"])) for told in everyone), Counter())),
+        **_over_ranks([told["graph"] for told in everyone]),
         rho=None if graph is None else graph["rho"],
         history=[(epoch.seconds, epoch.loss) for epoch in epochs],
     )
@@ -157,3 +164,26 @@ def _groups(handle: spt.Handle | spt.SystemHandle) -> str:
     """E.g. ``0 1 2 | 3 4 5``."""
     groups = handle.groups if isinstance(handle, spt.RnaHandle) else []
     return " | ".join(" ".join(map(str, group)) for group in groups)
+
+
+def _on_graph(handle: spt.Handle | spt.SystemHandle) -> dict[str, Any] | None:
+    """What only matters where there is a graph."""
+    if not isinstance(handle, spt.GraphHandle):
+        return None
+    metrics = handle.metrics
+    counted = {"late": metrics.late, "skipped": metrics.skipped, "busy": metrics.busy}
+    return {"largest_gap": metrics.largest_gap, "distance": handle.distance, **counted}
+
+
+def _over_ranks(told: list[dict[str, Any] | None]) -> dict[str, Any]:
+    combine: dict[str, Callable[[Any], Any]] = {
+        "largest_gap": max,
+        "distance": max,
+        "late": sum,
+        "skipped": sum,
+        "busy": sum,
+    }
+    return {
+        name: None if told[0] is None else together([one[name] for one in told if one is not None])
+        for name, together in combine.items()
+    }

@@ -27,7 +27,7 @@ _STOP_SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 
 SYNCS = (
     *("spardl", "dense", "rna", "rna-sparse", "rna-groups", "rna-sparse-groups", "majority", "solo", "bsp"),
-    *("preduce", "preduce-dynamic", "preduce-sparse"),
+    *("preduce", "preduce-dynamic", "preduce-sparse", "hop", "hop-sparse", "adpsgd"),
 )
 
 
@@ -52,7 +52,8 @@ class NumberOrAuto(click.ParamType[int | str]):
     default=("spardl",),
     help="How gradients are synchronised; give several to compare. rna, majority, solo: whoever is ready takes part, "
     "rna-sparse: with SparDL, -groups: within groups of similar speed; bsp: the same, waiting for all; preduce: groups "
-    "of whoever is ready average their models, -dynamic: those behind count less, -sparse: the largest differences.  "
+    "of whoever is ready average their models, -dynamic: those behind count less, -sparse: the largest differences; "
+    "hop: neighbours on a graph do, hop-sparse: by what has changed most, adpsgd: one of them at a time.  "
     "[default: spardl]",
 )
 @click.option("--density", type=click.FloatRange(0, 1, min_open=True), default=0.01, show_default=True)
@@ -68,6 +69,11 @@ class NumberOrAuto(click.ParamType[int | str]):
     type=NumberOrAuto(2),
     help="How many ranks form a group of preduce, or auto.  [default: half of the ranks, at least 2]",
 )
+@click.option("--graph", "graph_name", default="ring-based", show_default=True, help="Of hop and adpsgd.")
+@click.option("--max-gap", type=click.IntRange(1), default=4, show_default=True, help="Hop: iterations ahead at most.")
+@click.option("--backup", type=click.IntRange(0), default=0, show_default=True, help="Hop: neighbours not waited for.")
+@click.option("--staleness", type=click.IntRange(0), help="Hop: neighbours' models may be so many iterations old.")
+@click.option("--skip", type=(int, int), help="Hop: BEHIND MOST; jump when so far behind, so many at most.")
 @click.option("--residual", type=click.Choice(["global", "partial", "local"]), default="global", show_default=True)
 @click.option("--warmup", type=click.IntRange(0), default=0, show_default=True, help="Steps with higher densities.")
 @click.option("--epochs", type=click.IntRange(1), default=20, show_default=True)
@@ -104,6 +110,11 @@ def train(
     density: float,
     teams: tuple[int | str, ...],
     group: int | str | None,
+    graph_name: str,
+    max_gap: int,
+    backup: int,
+    staleness: int | None,
+    skip: tuple[int, int] | None,
     residual: str,
     warmup: int,
     epochs: int,
@@ -125,6 +136,7 @@ def train(
     mpirun -n 4 spardl train --checkpoint saved
     mpirun -n 6 spardl train --sync bsp --sync rna --sync rna-sparse --delay uniform:0:50ms
     mpirun -n 6 spardl train --sync bsp --sync preduce --sync preduce-dynamic --group 3 --delay slow-half:50:100ms
+    mpirun -n 6 spardl train --sync bsp --sync hop --graph ring-based --backup 1 --delay random6x
     """
     if timeline_path is not None:
         os.environ[environment.TIMELINE.name] = str(timeline_path)
@@ -148,12 +160,24 @@ def train(
     comm = MPI.COMM_WORLD
     if batch < comm.size:
         fail_together(comm, click.UsageError(f"--batch {batch} leaves some of the {comm.size} ranks without images"))
+    import spardl.torch as spt
     from spardl.cli.course import Job
 
     size = max(2, comm.size // 2) if group is None else group
     if isinstance(size, int) and size > max(2, comm.size):
         fail_together(comm, click.UsageError(f"--group {size} is more than the {comm.size} ranks there are"))
     runs = _choose(syncs, density, teams, size, residual, warmup)
+    on_graph: dict[str, spt.Hop | spt.Gossip] = {
+        "hop": spt.Hop(graph_name, max_gap, backup, staleness, skip=skip),
+        "hop-sparse": spt.Hop(graph_name, max_gap, order="serial", density=density),
+        "adpsgd": spt.Gossip(graph_name),
+    }
+    for name in [name for name in runs if name in on_graph]:
+        runs[name] = on_graph[name]
+        try:
+            on_graph[name].require_fitting(comm.size)
+        except ValueError as error:
+            fail_together(comm, click.UsageError(str(error)))
     _compare(runs, Job(epochs, batch, lr, seed, delay, seconds), folder, json_path, plot_path)
 
 
@@ -177,6 +201,9 @@ def _choose(
         "majority": spt.RNA(policy=spt.Majority()),
         "solo": spt.RNA(policy=spt.Solo()),
         "bsp": spt.RNA(policy=spt.All()),
+        "hop": spt.Hop(),
+        "hop-sparse": spt.Hop(),
+        "adpsgd": spt.Gossip(),
         "preduce": spt.PartialReduce(group, "constant"),
         "preduce-dynamic": spt.PartialReduce(group, "dynamic"),
         "preduce-sparse": spt.PartialReduce(group, "constant", reduce=spt.SparDL(density=density)),
@@ -284,11 +311,22 @@ def _print_table(outcomes: "dict[str, Outcome]", ranks: int) -> None:
         Column("dropped", "dropped", ",d"),
         Column("waited, s", "waited_seconds", ".2f"),
         Column("ρ", "rho", ".2f"),
+        Column("largest gap", "largest_gap", "d"),
+        Column("late", "late", ",d"),
+        Column("skipped", "skipped", ",d"),
+        Column("busy", "busy", ",d"),
+        Column("distance", "distance", ".3g"),
     ]
     rows = []
     for name, outcome in outcomes.items():
         fewer = outcome.dense_bytes / max(outcome.bytes_sent, 1)
-        rows.append(asdict(outcome) | {"sync": name, "fewer": fewer, "same": "yes" if outcome.same_bits else "NO"})
+        row = {
+            "sync": name,
+            "fewer": fewer,
+            "same": "yes" if outcome.same_bits else "NO",
+            "groups": outcome.groups or None,
+        }
+        rows.append(asdict(outcome) | row)
     # What only matters where rounds are partial.
     if not any(outcome.staleness for outcome in outcomes.values()):
         columns = columns[:8]

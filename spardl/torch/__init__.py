@@ -12,8 +12,9 @@ from spardl.torch.distribute import distribute
 from spardl.torch.handle import Handle
 from spardl.torch.preemption import StopSignals
 from spardl.torch.stats import Stats
-from spardl.torch.sync import RNA, Dense, PartialReduce, SparDL, Warmup
+from spardl.torch.sync import RNA, Dense, Gossip, Hop, PartialReduce, SparDL, Warmup
 from spardl.torch.systems.handle import SystemHandle
+from spardl.torch.systems.hop import GraphHandle
 from spardl.torch.systems.preduce import PartialReduceHandle
 from spardl.torch.systems.rna import RnaHandle
 
@@ -21,7 +22,10 @@ __all__ = [
     "RNA",
     "All",
     "Dense",
+    "Gossip",
+    "GraphHandle",
     "Handle",
+    "Hop",
     "Majority",
     "PartialReduce",
     "PartialReduceHandle",

@@ -14,9 +14,10 @@ from spardl.torch.handle import Handle
 from spardl.torch.layout import ACCUMULATED_AS, Exclude, excluded_names
 from spardl.torch.live import require_not_distributed
 from spardl.torch.start import broadcast_optimizer, broadcast_tensors, require_same_model
-from spardl.torch.sync import RNA, Dense, PartialReduce, SparDL, Sync, System, require_fitting
+from spardl.torch.sync import RNA, Dense, Gossip, Hop, PartialReduce, SparDL, Sync, System, require_fitting
 from spardl.torch.systems import SYSTEMS
 from spardl.torch.systems.handle import SystemHandle
+from spardl.torch.systems.hop import GraphHandle
 from spardl.torch.systems.preduce import PartialReduceHandle
 from spardl.torch.systems.rna import RnaHandle
 from spardl.torch.wrappers import hint_for, require_bare, unwrapped
@@ -44,6 +45,18 @@ def distribute(
     timeout: float | None = None,
     verify_every: int | None = 100,
 ) -> PartialReduceHandle: ...
+
+
+@overload
+def distribute(
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    *,
+    sync: Hop | Gossip,
+    comm: CommLike | None = None,
+    timeout: float | None = None,
+    verify_every: int | None = 100,
+) -> GraphHandle: ...
 
 
 @overload
@@ -86,8 +99,8 @@ def distribute(
     ----------
     optimizer, model: any torch optimizer, over parameters of this model (not necessarily all of them). Of one that
         wraps another (SAM, accelerate's) the wrapped one is taken: it is the one that does the steps.
-    sync: ``SparDL(density=…)`` or ``Dense()``; or ``RNA(…)`` or ``PartialReduce(…)``, which do not wait for everyone,
-        and take none of the options below but ``comm``, ``timeout`` and ``verify_every``.
+    sync: ``SparDL(density=…)`` or ``Dense()``; or ``RNA(…)``, ``PartialReduce(…)``, ``Hop(…)`` or ``Gossip(…)``, which
+        do not wait for everyone, and take none of the options below but ``comm``, ``timeout`` and ``verify_every``.
     comm: an mpi4py communicator, or ``(communicator, ranks)``; all processes by default.
     overlap: send each bucket as soon as its gradients are there, while backward goes on.
     exclude: what is sent whole: names or patterns (``["*.bias"]``), or a predicate of name and parameter

@@ -6,6 +6,10 @@ from typing import Any, TypeAlias
 
 from spardl.allreduce import ALGORITHMS, SAGS, _checked_config
 from spardl.cost.plan import AUTO, ProfileLike
+from spardl.graphs import Graph, graph
+from spardl.graphs.weights import RULES
+from spardl.protocols.hop.settings import ORDERS, Skip
+from spardl.protocols.hop.settings import Settings as HopSettings
 from spardl.protocols.preduce.settings import Settings
 from spardl.protocols.preduce.weights import FILLS, Constant, Dynamic
 from spardl.protocols.rna.policies import Policy, PowerOfChoices
@@ -270,11 +274,125 @@ class PartialReduce:
         _expect(fits, "PartialReduce", "group", f"at most {ranks}, which is all ranks there are", self.group)
 
 
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Decentralised training on a graph: every rank averages its model with its neighbours' only, in every iteration.
+
+    Every rank trains a model of its own. Nothing is sent to all, and nobody decides for all. ``step()`` makes a step of
+    the optimizer with this rank's gradients, and blends the model with its neighbours' of the same iteration. Models of
+    different ranks differ, so evaluate and save after ``settle()`` or ``finish()``, which give all the average of all.
+    Float buffers travel with the weights; of integer ones the largest is taken; the optimizer's state stays local.
+
+    Parameters
+    ----------
+    graph: a name that ``spardl.graph`` knows (``spardl graph --ranks N`` shows them), or a graph for it.
+    max_gap: how many iterations a rank may be ahead of those that it sends to; None: no limit of that kind.
+    backup: so many of the neighbours that send to a rank need not be waited for in an iteration.
+    staleness: neighbours' models may be so many iterations old, the newer counting more; None: only those of the same
+        iteration count.
+    reuse: a neighbour's model that is not too old counts again where nothing newer has come.
+    skip: ``(behind, most)``: a rank whose neighbours are all ``behind`` iterations ahead, or more, jumps to where they
+        are, by at most ``most``. Needs ``backup`` or ``staleness``.
+    order: ``"parallel"``: neighbours get the model that an iteration begins with, while it is computed. ``"serial"``:
+        they get it after this iteration's step.
+    weights: ``"metropolis"``, which keeps the average of all models, or ``"uniform"``: all that a rank gets counts the
+        same, as in the paper; that keeps it on regular graphs only.
+    density: sparse gossip (CHOCO-SGD): only this share of the weights is sent, those that have changed the most since
+        they were last sent; every rank keeps copies of its neighbours' models. In standard mode, serial order and on a
+        graph that does not change.
+    gamma: how far a model moves towards its neighbours' copies. None: 6 × density × the graph's spectral gap, up to 1.
+    """
+
+    graph: Any = "ring-based"
+    max_gap: int | None = 4
+    backup: int = 0
+    staleness: int | None = None
+    reuse: bool = False
+    skip: tuple[int, int] | None = None
+    order: str = "parallel"
+    weights: str = "metropolis"
+    density: float | None = None
+    gamma: float | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("max_gap", "staleness"):
+            given = getattr(self, option)
+            _expect(given is None or _is_number(given, int), "Hop", option, "a number or None", given)
+        _expect(_is_number(self.backup, int), "Hop", "backup", "a number", self.backup)
+        _expect(isinstance(self.reuse, bool), "Hop", "reuse", "True or False", self.reuse)
+        pair = isinstance(self.skip, tuple) and len(self.skip) == 2 and all(_is_number(n, int) for n in self.skip)
+        _expect(self.skip is None or pair, "Hop", "skip", "(behind, most) or None", self.skip)
+        _expect(self.order in ORDERS, "Hop", "order", f"one of {ORDERS}", self.order)
+        _expect(self.weights in RULES, "Hop", "weights", f"one of {tuple(RULES)}", self.weights)
+        for option in ("density", "gamma"):
+            given = getattr(self, option)
+            share = given is None or (_is_number(given, int | float) and 0 < given <= 1)
+            _expect(share, "Hop", option, "above 0 and at most 1, or None", given)
+        if self.density is None:
+            _expect(self.gamma is None, "Hop", "gamma", "None without density", self.gamma)
+        else:
+            standard = self.backup == 0 and self.staleness is None
+            _expect(standard, "Hop", "density", "None with backup or staleness", self.density)
+            _expect(self.order == "serial", "Hop", "order", '"serial" with density', self.order)
+
+    def gamma_on(self, graph: Graph) -> float:
+        """Larger ones diverge: what is not sent yet makes up for less than all of a step."""
+        assert self.density is not None
+        return self.gamma if self.gamma is not None else min(1.0, _GAMMA * self.density * graph.spectral_gap)
+
+    def settings(self) -> HopSettings:
+        """For the protocol."""
+        skip = None if self.skip is None else Skip(*self.skip)
+        return HopSettings(self.max_gap, self.backup, self.staleness, self.reuse, skip, self.order)
+
+    def graph_for(self, ranks: int, hosts: Sequence[str] | None = None) -> Graph:
+        return graph(self.graph, ranks, hosts=hosts, weights=self.weights)
+
+    def require_fitting(self, ranks: int) -> None:
+        graph = self.graph_for(ranks, _anywhere(self.graph, ranks))
+        self.settings().require_legal(graph)
+        fixed = self.density is None or graph.period == 1
+        _expect(fixed, "Hop", "graph", "one that does not change, with density", self.graph)
+
+
+@dataclass(frozen=True, slots=True)
+class Gossip:
+    """Asynchronous gossip (AD-PSGD): after every step a rank averages its model with one neighbour's, drawn at random.
+
+    There are no iterations that ranks share. A neighbour that has a proposal of its own open answers that it is busy,
+    and this rank goes on without: nobody waits in a circle, on any graph. Both models go half of the way to each other,
+    which keeps the average of all. ``finish()`` and ``settle()`` give all ranks that.
+
+    Parameters
+    ----------
+    graph: as for ``Hop``; ``"complete"``: with anybody.
+    seed: of who asks whom.
+    """
+
+    graph: Any = "complete"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _expect(_is_number(self.seed, int), "Gossip", "seed", "a number", self.seed)
+
+    def graph_for(self, ranks: int, hosts: Sequence[str] | None = None) -> Graph:
+        return graph(self.graph, ranks, hosts=hosts)
+
+    def require_fitting(self, ranks: int) -> None:
+        self.graph_for(ranks, _anywhere(self.graph, ranks))
+
+
+def _anywhere(name: object, ranks: int) -> list[str] | None:
+    """Hosts that fit, to check settings before the real ones are known."""
+    return ["one"] * ranks if name == "hosts" else None
+
+
 _WEIGHTS, _STATES = ("constant", "dynamic"), ("local", "average", "adopt")
 _GLOBAL_EVERY = 50
+_GAMMA = 6
 
 Sync: TypeAlias = SparDL | Dense
-System: TypeAlias = RNA | PartialReduce
+System: TypeAlias = RNA | PartialReduce | Hop | Gossip
 _RANKS_MAY_DIFFER_IN = ("backend", "profile")
 
 

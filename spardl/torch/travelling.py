@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from spardl.protocols.preduce.model import Model, Values
+from spardl.protocols.models import Model, Values
 from spardl.torch.vector import ModelVector
 
 Tensors = dict[str, torch.Tensor]

@@ -10,8 +10,8 @@ import numpy as np
 from spardl import kernels
 from spardl.collectives.allgather import gather
 from spardl.effects import Compute
+from spardl.protocols.models import Model
 from spardl.protocols.preduce.history import GroupHistory
-from spardl.protocols.preduce.model import Model
 from spardl.protocols.preduce.notes import Assemble
 from spardl.protocols.preduce.parts import DensePart, SparsePart
 from spardl.protocols.preduce.program import preduce

@@ -8,7 +8,7 @@ import pytest
 from spardl import NonFiniteGradient, WireError, kernels
 from spardl.collectives.allgather import gather
 from spardl.errors import DtypeDisagreement
-from spardl.protocols.preduce.model import Model
+from spardl.protocols.models import Model
 from spardl.protocols.preduce.notes import Assemble
 from spardl.protocols.preduce.parts import DensePart, SparsePart
 from spardl.runtime.among import among

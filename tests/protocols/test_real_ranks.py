@@ -26,3 +26,8 @@ def test_the_same_processes_on_every_carrier(ranks):
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_groups_average_as_they_do_elsewhere(ranks):
     run(ranks, PROGRAMS / "averages.py")
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_neighbours_blend_as_they_do_elsewhere(ranks):
+    run(ranks, PROGRAMS / "neighbours.py")

@@ -15,6 +15,9 @@ SYNCS = [
     spt.PartialReduce(),
     spt.PartialReduce(weights="constant", optimizer_state="average"),
     spt.PartialReduce(reduce=spt.SparDL(density=0.2)),
+    spt.Hop(),
+    spt.Hop("complete", staleness=2, order="serial"),
+    spt.Gossip(),
 ]
 
 

@@ -22,15 +22,15 @@ def saved(tmp_path_factory):
 
 # optimizers: the same weights on all ranks after every step. law: of conservation. faults: they reach every rank.
 # replicas: those that differ are found. rna: whoever is ready takes part. groups: the same in groups. preduce:
-# whoever is ready averages models. ddp: the hook.
+# whoever is ready averages models. hop: neighbours do. ddp: the hook.
 # resume: what was saved goes on, and the sum of what is owed is kept. damaged: states that are refused. straight: the
 # same without having been killed.
 @pytest.mark.parametrize(
     ("ranks", "programs"),
     [
-        (2, ["resume", "damaged", "optimizers", "replicas", "rna", "preduce", "ddp"]),
+        (2, ["resume", "damaged", "optimizers", "replicas", "rna", "preduce", "hop", "ddp"]),
         (3, ["resume", "straight", "optimizers", "law", "groups", "faults", "replicas", "ddp"]),
-        (4, ["resume", "optimizers", "law", "rna", "faults", "preduce"]),
+        (4, ["resume", "optimizers", "law", "rna", "faults", "preduce", "hop"]),
         (6, ["law", "groups", "preduce"]),
     ],
 )

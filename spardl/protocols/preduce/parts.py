@@ -12,7 +12,7 @@ from spardl.collectives.frames import Frames
 from spardl.effects import Bytes, Collective
 from spardl.errors import NonFiniteGradient, WireError
 from spardl.kernels.api import Kernels, Pair
-from spardl.protocols.preduce.model import Model, Values
+from spardl.protocols.models import Model, Values, weighed
 from spardl.protocols.preduce.notes import Assemble
 from spardl.schedule import cut_blocks
 from spardl.selection import Selector
@@ -35,7 +35,7 @@ class DensePart:
 
     def average(self, group: Assemble, me: int, offer: Model) -> Collective[Model]:
         own, total = self._in_use = self._take_buffers(offer.values)
-        _weighed(offer.values, group.weight, out=own)
+        weighed(offer.values, group.weight, out=own)
         if self._adopts:
             own[offer.state :] = offer.values[offer.state :] if me == group.freshest else 0
         position = group.members.index(me)
@@ -127,7 +127,7 @@ class SparsePart:
         if not 0 <= weight <= 1:
             raise WireError(f"a weight of {weight} arrived from rank {source}")
         indices, values = coder.read(message[8:].copy(), source, 0, self.size)
-        return indices, _weighed(values, float(weight))
+        return indices, weighed(values, float(weight))
 
     def _apply(self, weights: Values, sent: Pair, total: Pair) -> None:
         """``weights`` + total − sent; where this rank has sent, from the anchor on, so that members agree there."""
@@ -144,17 +144,6 @@ class _Change(NamedTuple):
     sent: Pair
     total: Pair
     rest: Model | None  # what travels with the weights, if anything does
-
-
-def _weighed(values: Values, weight: float, out: Values | None = None) -> Values:
-    """``values`` × ``weight``, by a division: 3 is a float, 1/3 is not.
-
-    As a float32 1/3 is 3e-8 too large: three models that are averaged a million times would grow by 3 %.
-    """
-    number = values.dtype.type
-    negligible = weight < np.finfo(values.dtype).tiny  # its inverse is not finite
-    weighed: Values = np.multiply(values, number(0), out) if negligible else np.divide(values, number(1 / weight), out)
-    return weighed
 
 
 def _everyones(

@@ -8,18 +8,51 @@ import numpy.typing as npt
 import torch
 
 from spardl import saved
-from spardl.agreement import check_together
+from spardl.agreement import check_together, gather_json
+from spardl.protocols.models import Model
+from spardl.protocols.preduce.notes import Assemble
+from spardl.protocols.preduce.parts import DensePart
 from spardl.torch import checkpoint
 from spardl.torch.start import load_in_place
 from spardl.torch.systems.handle import SystemHandle
-from spardl.torch.systems.system import System
-from spardl.torch.travelling import saved_buffers
+from spardl.torch.systems.system import Setup, System
+from spardl.torch.travelling import Travelling, saved_buffers, union_of
 
 _PARTS = ("format", "kind", "ranks", "rank", "steps", "weights", "buffers", "optimizer", "system")
 
 
 class OwnModelsSystem(System):
-    """One rank's."""
+    """One rank's. ``optimizer_state``: whether that is averaged with the weights, adopted, or stays local."""
+
+    def __init__(self, setup: Setup, optimizer_state: str = "local") -> None:
+        super().__init__(setup)
+        self._adopts = optimizer_state == "adopt"
+        self._travelling = Travelling(setup.model, setup.vector, setup.optimizer, optimizer_state != "local")
+
+    def meet(self, stays: bool) -> bool:
+        """All get the average of all, exactly, and the iterations of whoever has seen the most."""
+        group = self._setup.group
+        mine = {"iteration": self.updates, "layout": self._travelling.layout, "more": self.told_at_meeting()}
+        everyone = gather_json(group, mine, self._setup.timeout, f"{self.name}'s meeting")
+        self.hear_at_meeting([told["more"] for told in everyone])
+        iterations = [told["iteration"] for told in everyone]
+        layout = union_of([told["layout"] for told in everyone])
+        latest = max(iterations)
+        freshest = iterations.index(latest)
+        all_of_them = Assemble(0, tuple(range(group.size)), 1 / group.size, latest, freshest, group.me, True)
+        offer = self._travelling.pack(layout)
+        average = DensePart(self._adopts).average(all_of_them, group.me, offer)
+        mean: Model = self._together(average, f"{self.name}'s average of all")
+        self._travelling.unpack(mean, layout, state=not self._adopts or self.updates < latest)
+        self.updates = latest
+        return True
+
+    def told_at_meeting(self) -> Any:
+        """What this rank has to say to all, beside its model."""
+        return None
+
+    def hear_at_meeting(self, told: list[Any]) -> None:
+        """By rank."""
 
     @property
     def residual(self) -> npt.NDArray[Any] | None:

@@ -3,11 +3,8 @@
 from typing import Any
 
 from spardl import kernels, timeline
-from spardl.agreement import gather_json
 from spardl.effects import Process
 from spardl.protocols.preduce.history import GroupHistory
-from spardl.protocols.preduce.model import Model
-from spardl.protocols.preduce.notes import Assemble
 from spardl.protocols.preduce.parts import DensePart, SparsePart
 from spardl.protocols.preduce.program import preduce
 from spardl.protocols.preduce.training import Training
@@ -16,7 +13,6 @@ from spardl.timeline.traced import traced_kernels
 from spardl.torch.sync import PartialReduce, SparDL
 from spardl.torch.systems.own_models import OwnModelsHandle, OwnModelsSystem
 from spardl.torch.systems.system import Setup
-from spardl.torch.travelling import Travelling, union_of
 from spardl.wire import Codec
 
 _STALE = -1  # the anchor of a rank whose weights come from elsewhere than the last average of all
@@ -28,11 +24,8 @@ class PartialReduceSystem(OwnModelsSystem):
     name = "Partial Reduce"
 
     def __init__(self, sync: PartialReduce, setup: Setup) -> None:
-        super().__init__(setup)
+        super().__init__(setup, sync.optimizer_state)
         self._sync = sync
-        self._adopts = sync.optimizer_state == "adopt"
-        with_state = sync.optimizer_state != "local"
-        self._travelling = Travelling(setup.model, setup.vector, setup.optimizer, with_state)
         self._history: GroupHistory | None = None  # on the controller's rank
         self._graph: dict[str, Any] = {"groups": 0, "rho": None, "rho_bar": None}  # as of the last meeting
 
@@ -81,23 +74,11 @@ class PartialReduceSystem(OwnModelsSystem):
     def communicated(self) -> float:
         return self.totals.communicated + self._training.communicated
 
-    def meet(self, stays: bool) -> bool:
-        """All get the average of all, exactly, and the iterations of whoever has seen the most."""
-        group = self._setup.group
-        mine = {"iteration": self.updates, "layout": self._travelling.layout, "graph": self.graph()}
-        everyone = gather_json(group, mine, self._setup.timeout, f"{self.name}'s meeting")
-        iterations = [told["iteration"] for told in everyone]
-        layout = union_of([told["layout"] for told in everyone])
-        self._graph = everyone[0]["graph"]
-        latest = max(iterations)
-        freshest = iterations.index(latest)
-        all_of_them = Assemble(0, tuple(range(group.size)), 1 / group.size, latest, freshest, group.me, True)
-        offer = self._travelling.pack(layout)
-        average = DensePart(self._adopts).average(all_of_them, group.me, offer)
-        mean: Model = self._together(average, f"{self.name}'s average of all")
-        self._travelling.unpack(mean, layout, state=not self._adopts or self.updates < latest)
-        self.updates = latest
-        return True
+    def told_at_meeting(self) -> Any:
+        return self.graph()
+
+    def hear_at_meeting(self, told: list[Any]) -> None:
+        self._graph = told[0]
 
     def graph(self) -> dict[str, Any]:
         """Of all groups so far on the controller's rank, else as of the last meeting."""

@@ -1,4 +1,4 @@
-"""What a rank hands in to be averaged, and what comes of it."""
+"""Models as vectors: what a rank hands in to be averaged, and what comes of it."""
 
 from typing import Any, NamedTuple
 
@@ -22,3 +22,14 @@ class Model(NamedTuple):
     state: int
     counts: npt.NDArray[np.int64] = _NO_COUNTS
     numbers: npt.NDArray[np.float64] = _NO_NUMBERS
+
+
+def weighed(values: Values, weight: float, out: Values | None = None) -> Values:
+    """``values`` × ``weight``, by a division: 3 is a float, 1/3 is not.
+
+    As a float32 1/3 is 3e-8 too large: three models that are averaged a million times would grow by 3 %.
+    """
+    number = values.dtype.type
+    negligible = weight < np.finfo(values.dtype).tiny  # its inverse is not finite
+    result: Values = np.multiply(values, number(0), out) if negligible else np.divide(values, number(1 / weight), out)
+    return result
