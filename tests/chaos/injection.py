@@ -98,7 +98,11 @@ def _options(random: Random, workload: str, ranks: int) -> dict[str, Any]:
     if workload == "training":
         return {"steps": 200, "pace": 5e-3}
     if workload == "RNA":
-        return {"steps": 200, "pace": 5e-3, "sync": random.choice(("RNA, dense", "RNA, sparse", "Partial Reduce"))}
+        return {
+            "steps": 200,
+            "pace": 5e-3,
+            "sync": random.choice(("RNA, dense", "RNA, sparse", "Partial Reduce", "Hop", "gossip")),
+        }
     reducer = {name: ranks if value == "P" else value for name, value in random.choice(_REDUCERS).items()}
     if random.random() < 0.5:  # large messages, which MPI does not send before the receiver is there
         return {"steps": 300, "pace": 0.0, "size": 200_000, "reducer": reducer}

@@ -120,6 +120,10 @@ def test_stragglers_do_not_hold_up_the_others(four_ranks):
         assert sum(runs[name]["staleness"].values()) == 4 * runs["bsp"]["steps"]
         assert 0 < runs[name]["rho"] < 1
     assert runs["rna"]["rho"] is None
+    for name in ("hop", "hop-sparse", "adpsgd"):
+        assert runs[name]["distance"] > 0
+        assert len(runs[name]["history"]) == 3
+    assert runs["hop-sparse"]["bytes_sent"] < runs["hop"]["bytes_sent"] / 30
     assert sorted(runs["rna-groups"]["groups"].replace("|", "").split()) == ["0", "1", "2", "3"]
     assert runs["rna-sparse"]["dropped"] == 0
     assert runs["rna-sparse"]["bytes_sent"] < runs["rna"]["bytes_sent"] / 20

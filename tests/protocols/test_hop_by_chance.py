@@ -54,7 +54,7 @@ def bound_of(on, asked):
 
 
 @given(st.data(), directed(), seeds)
-@settings(max_examples=600)
+@settings(max_examples=1500)
 def test_every_legal_setting_ends_and_keeps_the_bounds(data, on, seed):
     asked = data.draw(legal(on))
     counts = [data.draw(st.integers(0, 8))] * on.ranks
@@ -69,7 +69,7 @@ def test_every_legal_setting_ends_and_keeps_the_bounds(data, on, seed):
 
 
 @given(st.data(), directed(), seeds)
-@settings(max_examples=300)
+@settings(max_examples=800)
 def test_ranks_may_leave_when_they_like(data, on, seed):
     asked = data.draw(legal(on))
     counts = data.draw(st.lists(st.integers(0, 6), min_size=on.ranks, max_size=on.ranks))

@@ -43,8 +43,9 @@ def test_programs(ranks, programs, saved, tmp_path):
         assert straight == resumed
 
 
-def test_a_rank_that_dies_ends_rna():
-    killed = launch(3, PROGRAMS / "dies.py", limit=30)
+@pytest.mark.parametrize("sync", ["rna", "preduce", "hop", "gossip"])
+def test_a_rank_that_dies_ends_training(sync):
+    killed = launch(3, PROGRAMS / "dies.py", sync, limit=30)
     assert killed.returncode != 0
     assert "dies" in killed.stdout
     assert "timeout" not in killed.stdout.lower(), killed.stdout  # it was not the limit that ended the job

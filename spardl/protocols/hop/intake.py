@@ -40,7 +40,7 @@ class Intake:
             self.late += 1
             return
         if self._settings.staleness is not None:  # only the newest of each counts
-            self.late += self.queue.drop(sender)
+            self.queue.drop(sender)
         self.queue.enqueue(iteration, sender, update)
 
     def leave(self, sender: int, last: int) -> None:
@@ -54,6 +54,11 @@ class Intake:
     def _oldest(self, iteration: int) -> int:
         """The oldest iteration whose updates are of use in this one."""
         return iteration - (self._settings.staleness or 0)
+
+    @property
+    def slowest(self) -> int | None:
+        """The iteration of the neighbour whose newest update is the oldest; None if nobody is there."""
+        return min((self._newest[rank] for rank in self._newest if rank not in self._gone), default=None)
 
     # -- enough? -------------------------------------------------------------------------------------------------------
 

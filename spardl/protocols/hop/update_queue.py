@@ -29,11 +29,9 @@ class UpdateQueue:
                 taken.append(Tagged(sender, tag, held.pop(tag)))
         return taken
 
-    def drop(self, sender: int) -> int:
-        """Throws all of this sender's away; how many."""
-        dropped = len(self._held[sender])
+    def drop(self, sender: int) -> None:
+        """Throws all of this sender's away."""
         self._held[sender].clear()
-        return dropped
 
     def drop_before(self, iteration: int) -> int:
         """Throws older ones away; how many."""

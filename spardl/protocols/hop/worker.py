@@ -122,7 +122,9 @@ class Worker:
     def _send(self, model: Any) -> Process[None]:
         """To those for whom it is not too late, as far as this rank knows."""
         array = None
-        for rank in self._graph.at(self.iteration).outward[self._me]:
+        ranks = self._graph.at(self.iteration).outward[self._me]
+        first = self.iteration % max(1, len(ranks))  # in turns: where backup workers are left out, not always the same
+        for rank in ranks[first:] + ranks[:first]:
             if rank not in self._numbers or self._is_too_late_for(rank):
                 continue
             if array is None:
@@ -139,7 +141,8 @@ class Worker:
         return self.iteration < there - (self._settings.staleness or 0)
 
     def _ahead(self) -> int:
-        slowest = self.tokens.slowest
+        """Of the neighbour that is furthest behind, as far as its tokens tell, or its updates where there are none."""
+        slowest = self.tokens.slowest if self._settings.max_gap is not None else self.intake.slowest
         return 0 if slowest is None else max(0, self.iteration - slowest)
 
     # -- jumping -------------------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ SYNCS = {
     "RNA, dense": spt.RNA(patience=0.5),
     "RNA, sparse": spt.RNA(reduce=spt.SparDL(density=0.05), patience=0.5),
     "Partial Reduce": spt.PartialReduce(2, patience=0.5),
+    "Hop": spt.Hop("ring"),
+    "gossip": spt.Gossip(),
 }
 
 torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Hop's and gossip's processes on real ranks: the same models as elsewhere, and a stopped rank holds up only so much."""
+"""Hop's processes on real ranks: the same models as elsewhere, and a stopped rank holds others up only so much."""
 
 import os
 import random
