@@ -38,7 +38,7 @@ def directed(draw, least=1, most=10):
 def legal(draw, on):
     """Any setting that this graph allows."""
     fewest = min(map(len, on.inward))
-    backup = draw(st.integers(0, max(0, fewest - 1)))
+    backup = draw(st.integers(0, fewest))
     staleness = draw(st.one_of(st.none(), st.integers(0, 4)))
     tokens = backup > 0 or draw(st.booleans())
     max_gap = draw(st.integers(1, 5)) if tokens else None

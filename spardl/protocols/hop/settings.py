@@ -40,13 +40,8 @@ class Settings:
         """Raises ValueError where training could come to a halt, or the setting has no meaning."""
         least = min((len(neighbours) for neighbours in graph.inward), default=0)
         _require(self.max_gap is None or self.max_gap >= 1, "max_gap", "at least 1, or None", self.max_gap)
-        alone = graph.ranks == 1
-        _require(
-            self.backup >= 0 and (self.backup < max(1, least) or alone),
-            "backup",
-            f"less than {least}, the fewest neighbours that send to one rank of this graph",
-            self.backup,
-        )
+        fits = self.backup >= 0 and (self.backup <= least or graph.ranks == 1)
+        _require(fits, "backup", f"at most {least}, the fewest neighbours that send to one rank here", self.backup)
         tokens = self.max_gap is not None
         _require(self.backup == 0 or tokens, "max_gap", "a number where there are backup workers", self.max_gap)
         _require(self.staleness is None or self.staleness >= 0, "staleness", "at least 0, or None", self.staleness)

@@ -159,7 +159,7 @@ class Worker:
 
     def _jump(self, model: Any, target: int) -> Process[tuple[Any, tuple[int, ...]]]:
         """Takes part in the last of the iterations that are left out, with the own model as it is."""
-        while not self.intake.enough(target - 1, self._settings.backup + 1, least=1):
+        while not self.intake.enough(target - 1, self._settings.backup, least=1):
             yield from self._listen()
         blend = self.intake.blend(target - 1)
         return self._part.blend(model, blend), _ages(blend, target - 1)

@@ -106,7 +106,7 @@ def refused():
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for sync, words in (
         (spt.Hop("ring", skip=(2, 4)), "expected skip to be None without backup or staleness"),
-        (spt.Hop("ring", backup=5), "expected backup to be less than"),
+        (spt.Hop("ring", backup=5), "expected backup to be at most"),
         (spt.Hop("complete", backup=1, max_gap=None), "expected"),
         (spt.Hop("rings"), "rings"),
         (spt.Gossip("rings"), "rings"),
