@@ -13,7 +13,7 @@ from training.one_rank import backward
 from spardl.protocols.preduce.notes import Assemble
 from spardl.protocols.preduce.parts import DensePart
 from spardl.runtime.loopback import Loopback, loopback
-from spardl.torch.systems import preduce
+from spardl.torch.systems import own_models, preduce
 from spardl.torch.systems.system import Setup
 from spardl.torch.travelling import Travelling
 from spardl.torch.vector import ModelVector
@@ -105,7 +105,7 @@ def train(replicas, batches, seed=None):
 
 def meet(replicas):
     """All ranks get the average of all."""
-    with mock.patch.object(preduce, "gather_json", gather_json), ThreadPoolExecutor(len(replicas)) as pool:
+    with mock.patch.object(own_models, "gather_json", gather_json), ThreadPoolExecutor(len(replicas)) as pool:
         assert all(pool.map(lambda replica: replica.system.meet(stays=True), replicas))
 
 
