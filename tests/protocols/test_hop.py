@@ -120,6 +120,7 @@ def test_repeats_are_dropped_and_gaps_raise():
     taking.take_in(1, 0, 1, "model", now=0)
     taking.take_in(1, 0, 1, "another", now=0)
     assert taking.queue.dequeue(0)[0].update == "model"
+    assert taking.repeats == 1
     with pytest.raises(RuntimeError, match="update 3 of rank 1 has come after 1"):
         taking.take_in(1, 2, 3, "model", now=0)
 

@@ -24,12 +24,13 @@ class Intake:
         self._numbers = dict.fromkeys(graph.inward[me], 0)  # of updates on the link
         self._gone: dict[int, int] = {}  # neighbours that train no more → the last iteration they have sent
         self._again: dict[int, Tagged] = {}  # the newest of each neighbour, if it may count again
-        self.late = 0
+        self.late = self.repeats = 0
 
     def take_in(self, sender: int, iteration: int, number: int, update: object, now: int) -> None:
         """``now``: the own iteration. What comes too late is counted, and not kept."""
         if number <= self._numbers[sender]:
-            return  # a repeat
+            self.repeats += 1
+            return
         if number > self._numbers[sender] + 1:
             raise RuntimeError(
                 f"Hop: update {number} of rank {sender} has come after {self._numbers[sender]}: some are lost"

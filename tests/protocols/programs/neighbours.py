@@ -22,7 +22,7 @@ from spardl.runtime.virtual import virtual
 
 world = MPI.COMM_WORLD
 P, me = world.size, world.rank
-LIMIT, STOPPED = 60, 3.0
+LIMIT, STOPPED = 60, 6.0
 
 
 def on_mpi(made, programs):
