@@ -12,6 +12,7 @@ from spardl.effects import Collective
 from spardl.runtime.channel import Channel
 from spardl.runtime.group import Group
 from spardl.runtime.inspector import warning_time
+from spardl.runtime.library import MPI
 from spardl.runtime.meeting import duplicate
 from spardl.runtime.mpi import Task, shared_channel
 from spardl.runtime.sums import Sums
@@ -74,6 +75,11 @@ def prepare_sums(channel: Channel, timeout: float) -> None:
         made.append(Sums(duplicate(group.comm, timeout, group.line), len(made)))
     channel.sums = made[min(common, default=-1)]
     channel.sums.lend_to(channel)
+
+
+def gather_hosts(group: Group, timeout: float) -> list[str]:
+    """By rank, the name of the host that it is on."""
+    return gather_json(group, MPI.Get_processor_name(), timeout, "comparing hosts")
 
 
 def gather_json(group: Group, mine: Any, timeout: float, name: str) -> list[Any]:

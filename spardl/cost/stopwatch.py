@@ -5,11 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from spardl.agreement import gather_json, open_channel
+from spardl.agreement import gather_hosts, gather_json, open_channel
 from spardl.effects import Bytes, Collective
 from spardl.runtime.channel import Channel
 from spardl.runtime.group import Group
-from spardl.runtime.library import MPI
 from spardl.runtime.mpi import Task
 
 Pattern = Callable[[Group, Bytes, int], Collective[None]]
@@ -43,7 +42,7 @@ class Stopwatch:
 
     def hosts(self) -> list[str]:
         """By rank."""
-        return gather_json(self.group, MPI.Get_processor_name(), self._timeout, "measuring")
+        return gather_hosts(self.group, self._timeout)
 
     def _run(self, pattern: Pattern, payload: Bytes, count: int) -> float:
         gather_json(self.group, None, self._timeout, "measuring")  # so that all begin together

@@ -384,7 +384,7 @@ class Gossip:
 
 def _anywhere(name: object, ranks: int) -> list[str] | None:
     """Hosts that fit, to check settings before the real ones are known."""
-    return ["one"] * ranks if name == "hosts" else None
+    return ["one"] * ranks if isinstance(name, str) and name == "hosts" else None
 
 
 _WEIGHTS, _STATES = ("constant", "dynamic"), ("local", "average", "adopt")

@@ -1,5 +1,7 @@
 """What Hop and gossip refuse, by name, before anything is sent."""
 
+import networkx
+import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
@@ -49,6 +51,17 @@ def test_wrong_arguments_of_hop(options, words):
 def test_what_does_not_fit_the_ranks(sync, words):
     with pytest.raises(ValueError, match=words):
         sync.require_fitting(5)
+
+
+@pytest.mark.parametrize("given", [np.ones((4, 4)), networkx.complete_graph(4), [[1], [2], [3], [0]]], ids=type)
+def test_graphs_may_be_given(given):
+    for sync in (spt.Hop(given), spt.Gossip(given)):
+        sync.require_fitting(4)
+        assert sync.graph_for(4).ranks == 4
+    one = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+    for alone in (np.ones((1, 1)), networkx.complete_graph(1)):
+        spt.distribute(optimizer, one, sync=spt.Hop(alone), comm=MPI.COMM_SELF).finish()
 
 
 def test_one_rank_takes_any_graph():

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from spardl import kernels, timeline
-from spardl.agreement import gather_json
+from spardl.agreement import gather_hosts
 from spardl.effects import Process
 from spardl.graphs import Graph
 from spardl.protocols.gossip.program import gossip
@@ -16,7 +16,6 @@ from spardl.protocols.hop.program import hop
 from spardl.protocols.hop.sparse_part import SparsePart
 from spardl.protocols.hop.training import Training as HopTraining
 from spardl.protocols.models import Model
-from spardl.runtime.library import MPI
 from spardl.runtime.process import Program
 from spardl.timeline.traced import traced_kernels
 from spardl.torch.sync import Gossip, Hop
@@ -89,9 +88,9 @@ def _copy(model: Model) -> Model:
 
 def _hosts(sync: Hop | Gossip, setup: Setup) -> list[str] | None:
     """By rank, for graphs that look at them."""
-    if sync.graph not in _WITH_HOSTS:
+    if not isinstance(sync.graph, str) or sync.graph not in _WITH_HOSTS:
         return None
-    return gather_json(setup.group, MPI.Get_processor_name(), setup.timeout, "hosts")
+    return gather_hosts(setup.group, setup.timeout)
 
 
 class HopSystem(GraphSystem):
