@@ -34,7 +34,6 @@ class Face(ABC):
         self._me = me
         self._limit, self._grace, self._blame, self._advice = limit, grace, blame, advice
         self.metrics = Metrics() if metrics is None else metrics
-        self.communicated = 0.0  # seconds
         self._silent: frozenset[int] | None = None
         self._ended = False
 

@@ -76,6 +76,11 @@ def roll_call(me: int, ranks: Iterable[int]) -> Process[None]:
             yield Post(me, TRAINING, Silent(silent))
 
 
+def services(me: int, ranks: int) -> dict[str, Process[Any]]:
+    """Of both kinds, for a rank of so many."""
+    return {PULSE: pulse(), ROLL_CALL: roll_call(me, range(ranks))}
+
+
 def _call(ranks: frozenset[int], seconds: float) -> Process[frozenset[int]]:
     for rank in sorted(ranks):
         yield Post(rank, PULSE, Ping(ROLL_CALL))

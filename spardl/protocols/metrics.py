@@ -17,5 +17,6 @@ class Metrics:
     largest_gap: int = 0  # iterations that this rank was ahead of a neighbour
     busy: int = 0  # times that a neighbour had no time to average
     waited_seconds: float = 0.0  # for others
+    communicated_seconds: float = 0.0  # in rounds or groups, or waiting for their results
     waited_for_tokens: float = 0.0  # seconds of these, for neighbours that were too far behind
     waited_for: dict[int, float] = field(default_factory=dict)  # rank → seconds, where one rank can be told to be it

@@ -9,7 +9,7 @@ from spardl.effects import Compute
 from spardl.protocols.hop.notes import WORKER
 from spardl.protocols.hop.training import Training
 from spardl.protocols.hop.worker import Worker
-from spardl.protocols.liveness import PULSE, ROLL_CALL, pulse, roll_call
+from spardl.protocols.liveness import services
 from spardl.runtime.process import Program
 
 N = 3
@@ -91,8 +91,7 @@ def replicas(counts, rng, graph, settings, *, limit=2e3, grace=5.0, fails=None, 
         numbers = np.random.default_rng(rng.randrange(2**32))
         process = replica.train(count, numbers, rng.choice(slowness), pace, fails_at)
         worker = Worker(me, graph, settings, ExactPart())
-        services = {PULSE: pulse(), ROLL_CALL: roll_call(me, range(graph.ranks))}
         watched.workers.append(worker)
         made.append(replica)
-        programs.append(Program({WORKER: watched.run(worker)}, services, process))
+        programs.append(Program({WORKER: watched.run(worker)}, services(me, graph.ranks), process))
     return made, programs, watched

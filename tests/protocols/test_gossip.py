@@ -15,7 +15,7 @@ from spardl.graphs import graph
 from spardl.protocols.gossip.notes import WORKER
 from spardl.protocols.gossip.training import Training
 from spardl.protocols.gossip.worker import Worker
-from spardl.protocols.liveness import PULSE, ROLL_CALL, pulse, roll_call
+from spardl.protocols.liveness import services
 from spardl.runtime.loopback import Loopback
 from spardl.runtime.process import Program
 
@@ -64,12 +64,11 @@ def run(counts, on, seed, *, moves=True, slowness=(0, 1, 5), watch=None):
     for me, count in enumerate(counts):
         replica = Replica(Training(me, limit=2e3, grace=5.0), Fraction(rng.randint(-99, 99)))
         worker = Worker(me, on, ExactPart(), seed)
-        services = {PULSE: pulse(), ROLL_CALL: roll_call(me, range(on.ranks))}
         made.append(replica)
         workers.append(worker)
         process = worker.run() if watch is None else watched(worker, workers, watch)
         training = replica.train(count, rng, rng.choice(slowness), moves)
-        programs.append(Program({WORKER: process}, services, training))
+        programs.append(Program({WORKER: process}, services(me, on.ranks), training))
     starts = [replica.model for replica in made]
     Loopback(programs, seed=seed).run()
     return made, starts

@@ -82,7 +82,7 @@ def test_rounds_come_in_order_with_their_terms():
     rounds = door.drive(one.collect())
     assert [terms for _, terms in rounds] == ["lr", "", "lr"]
     assert one.metrics.contributors == [3, 1]
-    assert one.communicated == 1.25
+    assert one.metrics.communicated_seconds == 1.25
     assert door.drive(one.collect()) == []
 
 

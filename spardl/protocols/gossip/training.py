@@ -54,5 +54,6 @@ class Training(Face):
         metrics.staleness[0] = metrics.staleness.get(0, 0) + 1 + used
         metrics.busy += gossiped.busy
         metrics.waited_seconds += waited
+        metrics.communicated_seconds += waited
         if gossiped.partner >= 0:
             metrics.waited_for[gossiped.partner] = metrics.waited_for.get(gossiped.partner, 0.0) + waited

@@ -61,5 +61,4 @@ class Entered:
     late: int  # updates that came too late, since the last time
     skipped: int  # iterations that were jumped over
     ahead: int  # of the out-neighbour that is furthest behind, as far as this rank knows
-    waited_for_updates: float  # seconds
-    waited_for_tokens: float
+    waited_for_tokens: float  # seconds

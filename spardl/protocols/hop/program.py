@@ -9,7 +9,7 @@ from spardl.protocols.hop.settings import Settings
 from spardl.protocols.hop.sparse_part import SparsePart
 from spardl.protocols.hop.sparse_worker import SparseWorker
 from spardl.protocols.hop.worker import Part, Worker
-from spardl.protocols.liveness import PULSE, ROLL_CALL, pulse, roll_call
+from spardl.protocols.liveness import services
 from spardl.runtime.process import Program
 
 
@@ -19,5 +19,4 @@ def hop(me: int, graph: Graph, part: Part, settings: Settings, *, training: Proc
     worker = (
         SparseWorker(me, graph, settings, part) if isinstance(part, SparsePart) else Worker(me, graph, settings, part)
     )
-    services: dict[str, Process[Any]] = {PULSE: pulse(), ROLL_CALL: roll_call(me, range(graph.ranks))}
-    return Program({WORKER: worker.run()}, services, training)
+    return Program({WORKER: worker.run()}, services(me, graph.ranks), training)

@@ -49,4 +49,5 @@ class Training(Face):
         metrics.skipped += entered.skipped
         metrics.largest_gap = max(metrics.largest_gap, entered.ahead)
         metrics.waited_seconds += waited
+        metrics.communicated_seconds += waited
         metrics.waited_for_tokens += entered.waited_for_tokens

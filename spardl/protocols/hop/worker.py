@@ -88,25 +88,23 @@ class Worker:
     def _iterate(self, model: Any) -> Process[None]:
         if self._settings.order == SERIAL:
             yield from self._send(model)
-        began: float = yield Now()
         while not self.intake.enough(self.iteration, self._settings.backup):
             yield from self._listen()
-        updated: float = yield Now()
         blend = self.intake.blend(self.iteration)
         model = self._part.blend(model, blend, self._before)
         first = self.iteration
+        blended: float = yield Now()
         while not self.tokens.enough_for(1):
             yield from self._listen()
-        entered: float = yield Now()
+        waited = (yield Now()) - blended
         target, ages = self._target(), _ages(blend, first)
         if target > first + 1:
             model, more = yield from self._jump(model, target)
             ages += more
         yield from self._enter(model, target)
-        jumped: float = yield Now()
         late, self._told_late = self.intake.late - self._told_late, self.intake.late
-        waits = (updated - began) + (jumped - entered), entered - updated
-        yield Post(self._me, TRAINING, Entered(target, ages, late, target - first - 1, self._ahead(), *waits), model)
+        told = Entered(target, ages, late, target - first - 1, self._ahead(), waited)
+        yield Post(self._me, TRAINING, told, model)
 
     def _enter(self, model: Any, target: int) -> Process[None]:
         self.tokens.take(target - self.iteration)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from spardl.effects import Process
-from spardl.protocols.liveness import PULSE, ROLL_CALL, pulse, roll_call
+from spardl.protocols.liveness import services
 from spardl.protocols.preduce.controller import Controller
 from spardl.protocols.preduce.history import GroupHistory
 from spardl.protocols.preduce.notes import CONTROLLER, WORKER
@@ -27,5 +27,4 @@ def preduce(
     processes: dict[str, Process[Any]] = {WORKER: Worker(me, LEAD, part).run()}
     if me == LEAD:
         processes[CONTROLLER] = Controller(ranks, settings, history).run()
-    services: dict[str, Process[Any]] = {PULSE: pulse(), ROLL_CALL: roll_call(me, range(ranks))}
-    return Program(processes, services, training)
+    return Program(processes, services(me, ranks), training)

@@ -44,7 +44,7 @@ class Training(Face):
     def _take_note(self, note: Any, array: Any) -> None:
         if isinstance(note, Outcome):
             self._mean = Mean(note.group, array)
-            self.communicated += note.seconds
+            self.metrics.communicated_seconds += note.seconds
 
     def _count(self, group: Assemble, offered: int, waited: float) -> None:
         behind = group.iteration - offered

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spardl.effects import Process
-from spardl.protocols.liveness import PULSE, ROLL_CALL, pulse, roll_call
+from spardl.protocols.liveness import services
 from spardl.protocols.results import RESULTS, results
 from spardl.protocols.rna.hierarchy import (
     AVERAGER,
@@ -49,20 +49,15 @@ def rna(
     ``regroups``: other groups are called for when paces change.
     """
     group = next(group for group in groups if me in group)
-    everyone = range(sum(map(len, groups)))
     processes: dict[str, Process[Any]] = {WORKER: Worker(me, group[0], waiting, part).run()}
-    services: dict[str, Process[Any]] = {
-        PULSE: pulse(),
-        ROLL_CALL: roll_call(me, everyone),
-        RESULTS: results(part.write),
-    }
+    serving = services(me, sum(map(len, groups))) | {RESULTS: results(part.write)}
     if me == group[0]:
         processes[SCHEDULER] = Scheduler(group, policy, patience, terms).run()
     if hierarchical:
         more, served = _between(me, groups, part, limit, regroups)
         processes |= more
-        services |= served
-    return Program(processes, services, training)
+        serving |= served
+    return Program(processes, serving, training)
 
 
 def _between(

@@ -88,5 +88,5 @@ class Training(Face):
             metrics.staleness[age] = metrics.staleness.get(age, 0) + 1
         metrics.dropped += published.dropped
         self._waiting -= len(published.ages) + published.dropped
-        self.communicated += published.seconds
+        metrics.communicated_seconds += published.seconds
         self._rounds.append(Round(result, published.terms))

@@ -68,7 +68,6 @@ class GraphSystem(OwnModelsSystem):
         model = yield from self._training.close()
         if model is not None:
             self._travelling.unpack(model)
-        self.totals.communicated += self._training.communicated
 
     def meet(self, stays: bool) -> bool:
         own = self._vector.weights()

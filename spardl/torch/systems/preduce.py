@@ -67,12 +67,6 @@ class PartialReduceSystem(OwnModelsSystem):
 
     def close(self) -> Process[None]:
         yield from self._training.close()
-        self.totals.communicated += self._training.communicated
-        self._training.communicated = 0.0
-
-    @property
-    def communicated(self) -> float:
-        return self.totals.communicated + self._training.communicated
 
     def told_at_meeting(self) -> Any:
         return self.graph()

@@ -102,12 +102,6 @@ class RnaSystem(System):
         yield from self._training.close()
         yield from self._apply((yield from self._training.collect()))
         self._local.take_back()  # also if its gradient was dropped and no round came
-        self.totals.communicated += self._training.communicated
-        self._training.communicated = 0.0
-
-    @property
-    def communicated(self) -> float:
-        return self.totals.communicated + self._training.communicated
 
     def _apply(self, rounds: Sequence[Round]) -> Process[None]:
         """One step of the optimizer for every round that had contributors."""

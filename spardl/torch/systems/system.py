@@ -43,7 +43,7 @@ class Totals:
     applied: int = 0  # updates that moved the weights
     skipped: int = 0  # updates that nobody contributed to
     entries: int = 0  # of all updates
-    communicated: float = 0.0  # seconds
+    communicated: float = 0.0  # seconds, when all ranks met
 
 
 class System(ABC):
@@ -71,7 +71,7 @@ class System(ABC):
     @property
     def communicated(self) -> float:
         """Seconds since ``distribute``."""
-        return self.totals.communicated
+        return self.totals.communicated + self.metrics.communicated_seconds
 
     @property
     def wants_meeting(self) -> bool:
